@@ -1,0 +1,1 @@
+"""The outside of Tokenwalk: HTTP, WebSocket and the command line, around `engine`."""

@@ -1,0 +1,131 @@
+"""Attention of a step's captured positions: from probabilities, some layers at a time, to a frame a position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.capture_schedule import KEPT_WEIGHTS, SUMMARISED, WHOLE, CaptureSchedule
+from engine.events import Attention, AttentionSummary
+from engine.summary import summarise
+
+
+@dataclass(slots=True)
+class AttentionRows:
+    """The attention of one row of a step, gathered layer by layer: all layers at once may take gigabytes.
+
+    NumPy alone, so that another thread may fill it while the device computes the next layers.
+
+    Args:
+        positions: the captured ones.
+        layers: whose attention is taken in, in this order.
+        captures: says what becomes of each position.
+        tested: a layer and an index into `positions` whose weights are kept for a test; None for none.
+    """
+
+    positions: list[int]
+    layers: list[int]
+    captures: CaptureSchedule
+    tested: tuple[int, int] | None = None
+    whole: dict[int, np.ndarray] = field(init=False)
+    """By index in `positions`: `[layers, heads, keys]`."""
+    summaries: dict[int, np.ndarray] = field(init=False)
+    """Likewise `[layers, heads, 2 · KEPT_WEIGHTS + 2]`."""
+    errors: np.ndarray = field(init=False)
+    """`[positions]`: largest |sum of a row − 1|."""
+    fault: str | None = None
+    """The first row that is no number, in words."""
+    tested_weights: np.ndarray | None = None
+    """`[heads, keys]` of the tested row."""
+
+    def __post_init__(self) -> None:
+        positions, forms = self.positions, self.captures.forms
+        count, heads = len(self.layers), len(self.captures.heads)
+        self.whole = {
+            index: np.empty((count, heads, position + 1), self.captures.dtype)
+            for index, position in enumerate(positions)
+            if forms[position] == WHOLE
+        }
+        self.summaries = {
+            index: np.empty((count, heads, 2 * KEPT_WEIGHTS + 2), np.float32)
+            for index, position in enumerate(positions)
+            if forms[position] == SUMMARISED
+        }
+        self.errors = np.zeros(len(positions))
+
+    def take(self, first: int, block: np.ndarray, start: int = 0) -> None:
+        """Take in probabilities of some layers and positions, `[layers, heads, positions, keys]`.
+
+        Args:
+            first: index in `layers` of the first.
+            block: of as many keys, at least, as the last of its positions sees.
+            start: index in `positions` of the first.
+        """
+        layers, stop = self.layers[first : first + len(block)], start + block.shape[2]
+        if self.tested is not None and self.tested[0] in layers and start <= self.tested[1] < stop:
+            self.tested_weights = np.array(block[layers.index(self.tested[0]), :, self.tested[1] - start])
+        if len(self.captures.heads) < block.shape[1]:
+            block = block[:, self.captures.heads]
+        errors = np.abs(block.sum(-1) - 1)  # [layers, heads, positions]
+        seen = self.errors[start:stop]
+        np.maximum(seen, errors.max((0, 1)), out=seen)  # NaN stays NaN
+        if self.fault is None and not np.isfinite(errors).all():
+            layer, head, index = np.argwhere(~np.isfinite(errors))[0]
+            where = f"layer {layers[layer]}, head {self.captures.heads[head]}"
+            self.fault = f"attention in {where} is no number at position {self.positions[start + index]}"
+        place = slice(first, first + len(block))
+        summarised = []
+        for index in range(start, stop):
+            frame = self.whole.get(index)
+            if frame is not None:
+                frame[place] = block[:, :, index - start, : frame.shape[-1]]
+            elif index in self.summaries:
+                summarised.append(index)
+        if summarised:
+            rows = [index - start for index in summarised]
+            for layer, of_layer in enumerate(block, first):
+                summary = summarise(of_layer, rows)
+                for number, index in enumerate(summarised):
+                    self.summaries[index][layer] = summary[:, number]
+
+    def events(self, request: str, step: int) -> list[Attention | AttentionSummary]:
+        """The frames, in order of positions."""
+        layers, heads = self.layers, self.captures.heads
+        follow = layers == list(range(layers[0], layers[0] + len(layers)))
+        all_heads = len(heads) == self.captures.visible.heads
+        events: list[Attention | AttentionSummary] = []
+        for index, position in enumerate(self.positions):
+            about: dict[str, Any] = {"request": request, "step": step, "position": position, "source_dtype": "f32"}
+            error = float(self.errors[index])
+            if index in self.whole:
+                named: dict[str, Any] = {"layers": None if follow else layers, "heads": None if all_heads else heads}
+                data = self.whole[index]
+                events.append(Attention(**about, **named, layer=layers[0], data=data, row_sum_error=error))
+            elif index in self.summaries:
+                kept = min(KEPT_WEIGHTS, position + 1)
+                data = _listed(self.summaries[index], kept)
+                masses = data[..., kept:-2].sum(-1)
+                events.append(
+                    AttentionSummary(
+                        **about,
+                        layers=layers,
+                        heads=heads,
+                        data=data,
+                        keys=position + 1,
+                        kept=kept,
+                        mass=float(masses.mean()),
+                        least_mass=float(masses.min()),
+                        row_sum_error=error,
+                    )
+                )
+        return events
+
+
+def _listed(summary: np.ndarray, kept: int) -> np.ndarray:
+    """A summary without the padding of rows that have fewer keys than it could list."""
+    if kept == KEPT_WEIGHTS:
+        return summary
+    weights = summary[..., KEPT_WEIGHTS : KEPT_WEIGHTS + kept]
+    return np.concatenate([summary[..., :kept], weights, summary[..., -2:]], axis=-1)

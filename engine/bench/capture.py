@@ -1,0 +1,205 @@
+"""What looking costs: tokens a second and bytes a token at every capture level, against level off."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from engine.bench.contestants import run_streams
+from engine.bench.figures import take_turns
+from engine.bench.prompts import passage, story
+from engine.capture import Level
+from engine.codec import Frame, parse
+from engine.engine import Engine
+from engine.errors import TokenwalkError
+
+LEVELS: tuple[Level, ...] = ("off", "light", "follow", "full")
+BASE: Level = "off"
+SHORT = 16
+"""Tokens of a short prompt: no more than a KV block, so that it is never found in the prefix cache."""
+
+LEFT_TO_COMPUTE = 32
+"""Most tokens of a long prompt that a contestant computes itself: the last, unfinished blocks."""
+
+
+def most_cost(level: str, streams: int) -> float | None:
+    """The bar: the largest part of the decode rate that a level may cost; None where there is none."""
+    if level == "light":
+        return 0.02
+    if level == "follow":
+        return 0.10 if streams == 1 else 0.05
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is generated.
+
+    Attributes:
+        streams: how many at once, each with a prompt of its own.
+        context: tokens of each prompt.
+    """
+
+    streams: int
+    context: int
+
+    @property
+    def name(self) -> str:
+        return f"{'short' if self.context == SHORT else self.context}x{self.streams}"
+
+    @property
+    def positions(self) -> int:
+        """KV positions of all prompts together."""
+        return self.streams * self.context
+
+
+SHAPES = tuple(Shape(streams=streams, context=context) for context in (SHORT, 2000) for streams in (1, 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One generation of all streams."""
+
+    rate: float
+    """Tokens a second after all have begun."""
+    bytes_per_token: float | None = None
+    """Of events, as they are written before compression; None for a peer, which records nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one contestant did in one shape, over all rounds."""
+
+    shape: str
+    streams: int
+    context: int
+    name: str
+    rate: float
+    """Median tokens a second."""
+    ratio: float
+    """Median over the rounds of its rate ÷ that of level off in the same round."""
+    spread: tuple[float, float]
+    """Smallest and largest ratio of a round."""
+    bytes_per_token: float | None
+    rounds: int
+    bar: float | None
+    """The ratio that it must reach; None where there is none."""
+
+    @property
+    def holds(self) -> bool | None:
+        return None if self.bar is None else self.ratio >= self.bar
+
+
+Peer = Callable[[list[list[int]], int], float]
+"""Continues all prompts by so many tokens, and returns the tokens a second after all have begun."""
+
+
+@dataclass(slots=True)
+class CaptureBench:
+    """Rounds of one shape in which every level generates once.
+
+    Long prompts are computed once, before the rounds, and found in the prefix cache by every contestant alike: what is
+    measured is decoding with that much behind it. Bytes are those of the passes that chose tokens, without
+    those of the requests' beginnings and ends.
+
+    Args:
+        engine: ours, with a bus that encodes and records.
+        shape: what is generated.
+        tokens: of each answer.
+        peer: something else to measure beside, by its name.
+    """
+
+    engine: Engine
+    shape: Shape
+    tokens: int
+    peers: dict[str, Peer] = field(default_factory=dict)
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    _ids: list[list[int]] | None = None
+    _bytes: int = 0
+    _computed: int = 0
+    """Prompt tokens that were not found in the cache."""
+
+    def run(self, rounds: int, seconds: float) -> Iterator[None]:
+        """Compute the prompts, warm up, and run the rounds; yields after each, and once before the first.
+
+        Raises:
+            TokenwalkError: when levels disagree about the tokens, or a long prompt was computed twice.
+        """
+        prompts = self._prompts()
+        unsubscribe = self.engine.bus.subscribe(self._count)
+        try:
+            run_streams(self.engine, prompts, 2, BASE)
+            for level in LEVELS:
+                run_streams(self.engine, prompts, 4, level)
+            yield
+            turns: dict[str, Callable[[int], Sample]] = {level: partial(self._ours, prompts, level) for level in LEVELS}
+            turns |= {name: partial(self._theirs, prompts, peer) for name, peer in self.peers.items()}
+            for samples in take_turns(turns, rounds, seconds):
+                for name, sample in samples.items():
+                    self.samples.setdefault(name, []).append(sample)
+                yield
+        finally:
+            unsubscribe()
+
+    def costs(self) -> list[Cost]:
+        """What each contestant did."""
+        return [self._cost(name, self.samples[name]) for name in (*LEVELS, *self.peers)]
+
+    def _cost(self, name: str, samples: list[Sample]) -> Cost:
+        ratios = [sample.rate / base.rate for sample, base in zip(samples, self.samples[BASE], strict=True)]
+        most = most_cost(name, self.shape.streams)
+        sizes = [sample.bytes_per_token for sample in samples if sample.bytes_per_token is not None]
+        return Cost(
+            shape=self.shape.name,
+            streams=self.shape.streams,
+            context=self.shape.context,
+            name=name,
+            rate=statistics.median(sample.rate for sample in samples),
+            ratio=statistics.median(ratios),
+            spread=(min(ratios), max(ratios)),
+            bytes_per_token=statistics.median(sizes) if sizes else None,
+            rounds=len(samples),
+            bar=None if most is None else 1 - most,
+        )
+
+    def _prompts(self) -> list[list[int]]:
+        tokenizer = self.engine.tokenizer
+        if self.shape.context == SHORT:
+            texts = [story(0, stream) for stream in range(self.shape.streams)]
+        else:
+            texts = [passage(tokenizer, self.shape.context, number) for number in range(self.shape.streams)]
+        return [tokenizer.encode(text).ids[: self.shape.context] for text in texts]
+
+    def _ours(self, prompts: list[list[int]], level: Level, number: int) -> Sample:
+        del number  # the same work in every round
+        self._settle()
+        self._bytes = self._computed = 0
+        streams, ids = run_streams(self.engine, prompts, self.tokens, level)
+        self._settle()
+        if self._ids is None:
+            self._ids = ids
+        if ids != self._ids:
+            raise TokenwalkError(f"level {level} generated other tokens: the speeds cannot be compared")
+        if self.shape.context > SHORT and self._computed > len(prompts) * LEFT_TO_COMPUTE:
+            raise TokenwalkError(
+                f"{self._computed} tokens of the prompts were computed again: the KV memory does not hold them all"
+            )
+        return Sample(streams.decode_rate, self._bytes / sum(streams.tokens))
+
+    def _settle(self) -> None:
+        """Wait for what is said of the last step: an answer's end is delivered before that."""
+        self.engine.cache_state()  # is answered between two steps
+        self.engine.bus.flush()
+
+    def _theirs(self, prompts: list[list[int]], peer: Peer, number: int) -> Sample:
+        del number
+        return Sample(peer(prompts, self.tokens))
+
+    def _count(self, frame: Frame) -> None:
+        if frame.kind == "request.scheduled":
+            self._computed += self.shape.context - parse(frame.payload, binary=False)[0]["cached_tokens"]
+        own = frame.position is None or frame.position >= self.shape.context - 1
+        if own and not frame.kind.startswith(("request.", "block.", "absent", "run.")):
+            self._bytes += len(frame.payload)

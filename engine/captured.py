@@ -1,0 +1,228 @@
+"""What a step captured of one row, as the pass left it, and how it is read on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from engine.device import mx
+
+import numpy as np
+
+from engine.attention import Softmax, probabilities
+from engine.attention_rows import AttentionRows
+from engine.capture_schedule import CaptureSchedule
+from engine.experts import Routed
+from engine.proof import Evidence
+from engine.scheduler import Row
+from engine.taps import Tape
+
+BY_LAYER_BYTES = 16 * 2**20
+"""A row's scores of all layers are held at once up to here: of long prompts they would take gigabytes."""
+
+PIECE = 64
+"""Positions whose probabilities are made at once of scores read layer by layer: no later key is looked at, and what is
+worked out stays in the processor's cache."""
+
+BLOCK_BYTES = 2**21
+"""How much attention is worked out at once, in layers; never less than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How one row's attention is read from scores that may be of several rows, and of more keys than it has.
+
+    Attributes:
+        softmaxes: per layer, what turns scores into probabilities.
+        row: which of the rows it is.
+        keys: how many keys it has.
+    """
+
+    softmaxes: list[Softmax]
+    row: int
+    keys: int
+
+    def own(self, seen: np.ndarray) -> np.ndarray:
+        """This row's `[heads, positions, keys]` of `[rows, heads, positions, keys]`."""
+        return seen[self.row, ..., : self.keys]
+
+    def alike(self, first: int, index: int) -> bool:
+        """Whether the layers at two indices have one softmax."""
+        one, other = self.softmaxes[first], self.softmaxes[index]
+        return one.scale == other.scale and one.sinks is None and other.sinks is None
+
+
+@dataclass(slots=True)
+class Stream:
+    """What the captured rows of one pass wrote to the residual stream: its rows share it.
+
+    Attributes:
+        arrays: by name, one `[captured, hidden]` a layer, float32, as `Captured` has them.
+        stacks: by name `[captured, layers, hidden]`, once one of the rows has asked for it.
+    """
+
+    arrays: dict[str, list[mx.array]]
+    stacks: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Captured:
+    """What one row captured: arrays as the pass left them, put together on the host when the step is done.
+
+    Nothing is stacked or reduced in the graph: every small operation there takes part in the step's time.
+
+    Attributes:
+        positions: the query positions.
+        layers: the layers in `attention`.
+        place: where this row's positions are among the pass's captured ones; attention is this row's alone.
+        arrays: by name, one array a layer, float32: `attention` `[heads, positions, keys]`, `residual` (a boundary more
+            than layers), `attention_out` and `mlp_out` `[captured, hidden]`; a name is missing where there is nothing.
+        stacks: the stream's.
+        head_out: by layer `[captured, heads, head_dim]`: what each head gave to the output projection.
+        experts: by layer, which experts the captured rows of the pass went to.
+        evidence: what the kernel read and gave for one of the positions in one layer, where that is to be tested.
+        scores: set when `attention` holds scores, `[rows, heads, positions, keys]`, of this row and perhaps others.
+        rows: what the request's plan makes of the attention.
+    """
+
+    positions: list[int]
+    layers: list[int]
+    place: slice
+    arrays: dict[str, list[mx.array]]
+    stacks: dict[str, np.ndarray] = field(default_factory=dict)
+    scores: Scores | None = None
+    head_out: dict[int, mx.array] = field(default_factory=dict)
+    experts: dict[int, Routed] = field(default_factory=dict)
+    evidence: Evidence | None = None
+    rows: AttentionRows | None = None
+
+    @property
+    def outputs(self) -> list[mx.array]:
+        """The arrays to be evaluated with the step: all, or all but what is evaluated layer by layer."""
+        left = {"attention"} if self.by_layer else set()
+        outputs = [array for name, arrays in self.arrays.items() if name not in left for array in arrays]
+        if self.scores is not None:
+            outputs += [softmax.sinks for softmax in self.scores.softmaxes if softmax.sinks is not None]
+        outputs += [*self.head_out.values()]
+        outputs += [array for noted in self.experts.values() for array in noted.arrays]
+        return outputs if self.evidence is None else outputs + self.evidence.arrays
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether attention is so large that it is evaluated and read layer by layer (`engine.by_layer`)."""
+        return 4 * sum(array.size for array in self.arrays.get("attention", ())) > BY_LAYER_BYTES
+
+    def keep(self, captures: CaptureSchedule) -> None:
+        """Let go of what the request's plan does not ask for: never evaluated, it is never computed either."""
+        wanted = captures.plan.wanted
+        if wanted <= {"attention"}:
+            for name in ("residual", "attention_out", "mlp_out"):
+                self.arrays.pop(name, None)
+        if "attribution" not in wanted:
+            self.head_out = {}
+        if self.evidence is not None and self.evidence.layer not in captures.layers:
+            self.evidence = None
+        kept = [index for index, layer in enumerate(self.layers) if layer in captures.layers]
+        if len(kept) < len(self.layers):
+            self.layers = [self.layers[index] for index in kept]
+            self.arrays["attention"] = [self.arrays["attention"][index] for index in kept]
+            if self.scores is not None:
+                self.scores = replace(self.scores, softmaxes=[self.scores.softmaxes[index] for index in kept])
+        if self.layers:
+            tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
+            self.rows = AttentionRows(self.positions, self.layers, captures, tested)
+
+    def read(self, index: int, scores: np.ndarray) -> None:
+        """Take in the attention of the layer at an index in `layers`, as evaluated. Touches nothing of MLX."""
+        assert self.rows is not None, "attention is read for the rows that a plan asks for"
+        own = self._own(scores)[None]
+        for start in range(0, len(self.positions), PIECE):
+            positions = self.positions[start : start + PIECE]
+            seen = own[:, :, start : start + PIECE, : positions[-1] + 1]
+            self.rows.take(index, self._weights(index, seen, positions), start)
+
+    def read_all(self) -> None:
+        """Take in the attention of all layers that are still to be read."""
+        first = len(self.layers) - len(self.arrays.get("attention", ()))
+        for block in self.attention():
+            assert self.rows is not None, "attention is read for the rows that a plan asks for"
+            self.rows.take(first, block)
+            first += len(block)
+
+    def attention(self) -> Iterator[np.ndarray]:
+        """Probabilities of the layers still to be read, in order: `[some layers, heads, positions, keys]` at a time.
+
+        As many layers as `BLOCK_BYTES` hold: small arrays are dear one by one, and all layers of a long prompt would
+        take gigabytes. They can be had once: what they came from is let go of.
+        """
+        arrays = self.arrays.get("attention", [])
+        first = len(self.layers) - len(arrays)
+        while arrays:
+            block = [self._own(np.asarray(arrays.pop(0)))]
+            most = BLOCK_BYTES // max(1, block[0].nbytes)
+            while arrays and len(block) < most and self._goes_with(first, first + len(block), block[0], arrays[0]):
+                block.append(self._own(np.asarray(arrays.pop(0))))
+            several, count = np.stack(block), len(block)
+            del block  # the scores go when the probabilities have been made of them, before these are looked at
+            yield self._weights(first, several, self.positions)
+            first += count
+
+    def _weights(self, first: int, seen: np.ndarray, positions: list[int]) -> np.ndarray:
+        """Probabilities of layers from an index on, of what the pass left of them."""
+        return seen if self.scores is None else probabilities(seen, self.scores.softmaxes[first], positions)
+
+    def _own(self, seen: np.ndarray) -> np.ndarray:
+        return seen if self.scores is None else self.scores.own(seen)
+
+    def _goes_with(self, first: int, index: int, block: np.ndarray, array: mx.array) -> bool:
+        """Whether the layer at an index can be worked out together with the first one of a block."""
+        if self.scores is None:
+            return array.shape == block.shape
+        return array.shape[-3:-1] == block.shape[-3:-1] and self.scores.alike(first, index)
+
+    def hidden(self, name: str) -> np.ndarray | None:
+        """`[positions, layers, hidden]` of `residual`, `attention_out` or `mlp_out`; None where there is nothing."""
+        arrays = self.arrays.get(name)
+        if arrays is None:
+            return None
+        if name not in self.stacks:
+            self.stacks[name] = np.stack([np.asarray(array) for array in arrays], axis=1)
+        return self.stacks[name][self.place]
+
+    def heads(self, index: int) -> dict[int, np.ndarray]:
+        """By layer `[heads, head_dim]` of the position at an index: copies."""
+        first = self.place.start or 0
+        return {layer: np.array(np.asarray(out)[first + index]) for layer, out in self.head_out.items()}
+
+
+def stream_of(tape: Tape, layers: int) -> Stream:
+    """What a pass with that many layers left of its residual stream."""
+    arrays: dict[str, list[mx.array]] = {}
+    if len(tape.residual) == layers + 1:
+        arrays["residual"] = [array.astype(mx.float32) for array in tape.residual]
+    for name, written in (("attention_out", tape.attention_out), ("mlp_out", tape.mlp_out)):
+        if len(written) == layers:
+            arrays[name] = [written[layer].astype(mx.float32) for layer in range(layers)]
+    return Stream(arrays)
+
+
+def collect(
+    row: Row, wanted: list[int], stream: Stream, tape: Tape, attention: dict[int, mx.array], place: slice
+) -> Captured:
+    """Gather what the taps saw of one row.
+
+    Args:
+        wanted: indices of the captured positions in the row.
+        stream: of the pass.
+        tape: of the pass; its captured rows are in order of rows and positions.
+        attention: per layer `[heads, wanted, keys]`, for the layers where it was seen: scores or probabilities.
+        place: where this row's captured positions are among the tape's.
+    """
+    seen = sorted(attention)
+    arrays = dict(stream.arrays)
+    if seen:
+        arrays["attention"] = [attention[layer] for layer in seen]
+    positions = [row.start + index for index in wanted]
+    captured = Captured(positions, seen, place, arrays, stacks=stream.stacks, experts=tape.experts)
+    captured.head_out = {layer: out.astype(mx.float32) for layer, out in tape.head_out.items()}
+    return captured

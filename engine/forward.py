@@ -1,0 +1,189 @@
+"""The two ways in which a step's rows go through the model.
+
+`BatchedForward` runs all rows in one pass over a KV store, as a flat list of tokens (`engine.kv`). `SeparateForward`
+runs a pass for each row with the caches that mlx-lm makes for the model: slower, and right for every model, whatever
+its caches hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.device import mx
+
+from mlx_lm.models.cache import make_prompt_cache
+
+from engine.captured import Captured, Scores, collect, stream_of
+from engine.keys import KeyPositions
+from engine.kv.even import WASTE
+from engine.kv.paged import PagedStore, slots
+from engine.kv.ragged import RaggedBatch
+from engine.kv.store import KVStore, RowSpan, Run
+from engine.memory import Memory
+from engine.proof import Turns
+from engine.scheduler import Row
+from engine.sequence import Sequence
+from engine.taps import Tape, Taps
+
+Request = tuple[Row, mx.array, list[int]]
+"""A row, its `[L]` tokens, and the indices of the positions to capture."""
+Outcome = tuple[mx.array | None, Captured | None]
+
+
+class BatchedForward:
+    """All rows in one pass."""
+
+    batched = True
+
+    def __init__(self, taps: Taps, store: KVStore, memory: Memory) -> None:
+        self.store = store
+        self._taps = taps
+        self._memory = memory
+        self._layers = len(taps.structure.layers)
+        self._turns = Turns(self._layers)
+        self._spans: dict[Sequence, RowSpan] = {}
+        """Of the last step."""
+        self._copied: list[Run] = []
+        """Where blocks were copied to since."""
+
+    def run(self, rows: list[Request]) -> list[Outcome]:
+        spans = self._laid_out(rows)
+        tested = self._turns.next() if any(span.wanted for span in spans) else None
+        batch = RaggedBatch(self.store, spans, tested)
+        choosing = [span.first + span.length - 1 for span, (row, _, _) in zip(spans, rows, strict=True) if row.chooses]
+        tape = Tape(
+            rows=[span.first + index for span in spans for index in span.wanted],
+            logit_rows=choosing or [0],  # never evaluated when nobody chooses
+            flat=True,
+        )
+        tokens = rows[0][1] if len(rows) == 1 else mx.concatenate([tokens for _, tokens, _ in rows])
+        logits = self._taps.forward(tokens[:, None], batch.views(self._layers), tape)
+        return self._outcomes(rows, batch, tape, logits)
+
+    def copy(self, source: int, target: int) -> None:
+        assert isinstance(self.store, PagedStore), "only a paged store has blocks"
+        self._copied.append(self.store.copy(source, target))
+
+    def release(self, sequence: Sequence) -> None:
+        self.store.release(sequence)
+
+    def wipe(self) -> None:
+        if isinstance(self.store, PagedStore):
+            self.store.wipe(self._memory.unheld())
+
+    def written(self, sequence: Sequence) -> list[mx.array]:
+        return self.store.written(self._spans[sequence])
+
+    def _laid_out(self, rows: list[Request]) -> list[RowSpan]:
+        """The rows' spans, each with the limit up to which it may read.
+
+        What the last step wrote has not been looked at when the next one is built. Its rows that go on read it
+        themselves; but where a request is gone, or a block was copied, nobody else may yet.
+        """
+        going_on = {row.sequence for row, _, _ in rows}
+        unseen = [run for sequence, span in self._spans.items() if sequence not in going_on for run in slots(span)]
+        unseen += self._copied
+        spans, first = [], 0
+        for row, _, wanted in rows:
+            runs = self._memory.runs(row.sequence.id, row.stop)
+            limit = self._memory.limit(row.sequence.id, 2 * WASTE)
+            end = runs[-1][1] if runs else 0
+            limit = min([limit, *(max(start, end) for start, stop in unseen if stop > end)])
+            spans.append(RowSpan(row.sequence, row.start, row.stop, first, wanted, runs, limit))
+            first += row.stop - row.start
+        self._spans, self._copied = {span.sequence: span for span in spans}, []
+        return spans
+
+    def _outcomes(self, rows: list[Request], batch: RaggedBatch, tape: Tape, logits: mx.array) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        stream = stream_of(tape, self._layers)
+        chosen = captured = 0
+        for index, (row, _, wanted) in enumerate(rows):
+            chosen_logits = None
+            if row.chooses:
+                chosen_logits = logits[chosen]
+                chosen += 1
+            seen = None
+            if wanted:
+                scores = {layer: scores[index] for layer, scores in batch.scores.items()}
+                attention = alike(scores, self._taps.structure.heads)
+                place = slice(captured, captured + len(wanted))
+                seen = collect(row, wanted, stream, tape, attention, place)
+                if scores:
+                    softmaxes = [batch.softmaxes[layer] for layer in seen.layers]
+                    seen.scores = Scores(softmaxes, batch.row_of(index), row.stop)
+                    seen.evidence = batch.evidence.get(index)
+                captured += len(wanted)
+            outcomes.append((chosen_logits, seen))
+        return outcomes
+
+
+class SeparateForward:
+    """A pass for each row, with the model's own kinds of cache."""
+
+    batched = False
+
+    def __init__(self, taps: Taps) -> None:
+        self._taps = taps
+        self._layers = len(taps.structure.layers)
+        self._turns = Turns(self._layers)
+        self._caches: dict[Sequence, list[Any]] = {}
+        self._keys: dict[Sequence, KeyPositions] = {}
+
+    def run(self, rows: list[Request]) -> list[Outcome]:
+        return [self._row(*request) for request in rows]
+
+    def copy(self, source: int, target: int) -> None:
+        raise AssertionError("a store without blocks is never asked to copy one")
+
+    def wipe(self) -> None:
+        """Each request has arrays of its own, which end with it."""
+
+    def release(self, sequence: Sequence) -> None:
+        self._caches.pop(sequence, None)
+        keys = self._keys.pop(sequence, None)
+        if keys is not None:
+            keys.release()
+
+    def written(self, sequence: Sequence) -> list[mx.array]:
+        # Not whether all is finite: a state may begin at minus infinity.
+        return [~mx.any(mx.isnan(array)) for cache in self._caches[sequence] for array in _arrays(cache.state)]
+
+    def _row(self, row: Row, tokens: mx.array, wanted: list[int]) -> Outcome:
+        cache = self._caches.get(row.sequence) or self._open(row.sequence)
+        keys = self._keys.get(row.sequence)
+        tested = self._turns.next() if wanted else None
+        tape = Tape(rows=wanted, logit_rows=[row.stop - row.start - 1], keys=keys, tested=tested)
+        if keys is not None:
+            keys.begin(row.start, row.stop - row.start)
+        try:
+            logits = self._taps.forward(tokens[None], cache, tape)
+        finally:
+            if keys is not None:
+                keys.end()
+        captured = None
+        if wanted:
+            attention = alike(tape.attention, self._taps.structure.heads)
+            captured = collect(row, wanted, stream_of(tape, self._layers), tape, attention, slice(None))
+            captured.evidence = tape.evidence if tested in attention else None
+        return (logits[0] if row.chooses else None), captured
+
+    def _open(self, sequence: Sequence) -> list[Any]:
+        self._caches[sequence] = make_prompt_cache(self._taps.model)
+        if sequence.plan.arrays:
+            self._keys[sequence] = KeyPositions(self._caches[sequence])
+        return self._caches[sequence]
+
+
+def alike(attention: dict[int, mx.array], heads: int) -> dict[int, mx.array]:
+    """Only the layers with as many heads as a frame of attention has: a few architectures vary them by layer."""
+    return {layer: rows for layer, rows in attention.items() if rows.shape[-3] == heads}
+
+
+def _arrays(state: object) -> list[mx.array]:
+    """The arrays in a cache's state, however nested."""
+    if isinstance(state, mx.array):
+        return [state]
+    if isinstance(state, (list, tuple)):
+        return [array for item in state for array in _arrays(item)]
+    return []

@@ -1,0 +1,1 @@
+"""Where keys and values live: one store a class, behind one protocol (`engine.kv.store`)."""

@@ -1,0 +1,136 @@
+"""Attention for rows of different lengths, each over its own keys: no padding, no mask but the causal one.
+
+Rows go through the kernel one by one; decoding rows whose keys lie evenly apart go together (`engine.kv.even`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.device import mx, views_are_free
+
+from engine.attention import Softmax, attention_scores
+from engine.kv.even import EvenRows
+from engine.kv.store import Handle, KVStore, LayerView, RowSpan
+from engine.proof import Evidence
+
+Kernel = Callable[..., mx.array]
+
+
+class RaggedBatch:
+    """The spans of one step over a store.
+
+    Attributes:
+        tokens: N, how many positions the step computes.
+        scores: per layer, the scores that hold each capturing span's, by its index: `[rows, heads, wanted, keys]` in
+            float32, of that span alone, or of a group (`row_of`), whose longest row has more keys.
+        tested: the layer of which a row is to be tested; None for none.
+        evidence: by index of the span, what the kernel read and gave for the tested row.
+        softmaxes: per layer, what turns its scores into probabilities.
+    """
+
+    def __init__(self, store: KVStore, spans: list[RowSpan], tested: int | None = None) -> None:
+        self.store = store
+        self.tested = tested
+        self.evidence: dict[int, Evidence] = {}
+        self.spans = spans
+        self.tokens = sum(span.length for span in spans)
+        self.scores: dict[int, dict[int, mx.array]] = {}
+        self.softmaxes: dict[int, Softmax] = {}
+        self._offset = mx.array([position for span in spans for position in range(span.start, span.stop)])
+        # Grouping must not look at what is captured: the result would then depend on who watches.
+        groups = store.even(spans) if views_are_free() else []
+        grouped = {index for group in groups for index in group.members}
+        self._groups = [_Group(group, spans) for group in groups]
+        self._alone = [index for index in range(len(spans)) if index not in grouped]
+        order = [spans[index].first for group in groups for index in group.members]
+        for index in self._alone:
+            order += range(spans[index].first, spans[index].first + spans[index].length)
+        self._back = None if order == sorted(order) else mx.array(_inverse(order))
+
+    def views(self, layers: int) -> list[LayerView]:
+        """The cache that the model is given: one view a layer."""
+        return [LayerView(self, layer, self._offset) for layer in range(layers)]
+
+    def row_of(self, index: int) -> int:
+        """Which row of its scores a span is."""
+        return next((group.rows.members.index(index) for group in self._groups if index in group.rows.members), 0)
+
+    def attend(self, kernel: Kernel, q: mx.array, handle: Handle, scale: float, mask: Any, **more: Any) -> mx.array:
+        """The attention output of all rows, `[N, heads, 1, head_dim]`.
+
+        Args:
+            q: `[N, heads, 1, head_dim]`, after RoPE.
+            handle: says which layer's keys and values.
+        """
+        if mask is not None:
+            raise NotImplementedError(f"a flat batch cannot carry the mask that layer {handle.layer} was given")
+        layer = handle.layer
+        sinks = more.get("sinks")
+        self.softmaxes[layer] = Softmax(scale, None if sinks is None else sinks.astype(mx.float32))
+        outs = [self._attend_group(kernel, q, layer, group, scale, more) for group in self._groups]
+        outs += [self._attend_span(kernel, q, layer, index, scale, more) for index in self._alone]
+        out = outs[0] if len(outs) == 1 else mx.concatenate(outs)
+        return out if self._back is None else out[self._back]
+
+    def _attend_group(
+        self, kernel: Kernel, q: mx.array, layer: int, group: _Group, scale: float, more: dict[str, Any]
+    ) -> mx.array:
+        keys, values = self.store.read_even(layer, group.rows)
+        queries = q if group.tokens is None else q[group.tokens]  # [rows, heads, 1, head_dim]
+        if group.captures:
+            scores = attention_scores(queries, keys, [0])
+            places = self.scores.setdefault(layer, {})
+            places |= {index: scores for index in group.rows.members if self.spans[index].wanted}
+        out = kernel(queries, keys, values, scale=scale, mask=group.mask, **more)
+        if group.captures and layer == self.tested and not self.evidence:
+            row = next(row for row, index in enumerate(group.rows.members) if self.spans[index].wanted)
+            index = group.rows.members[row]
+            self.evidence[index] = Evidence.of(layer, 0, values[row, :, : self.spans[index].stop], out[row, :, 0])
+        return out
+
+    def _attend_span(
+        self, kernel: Kernel, q: mx.array, layer: int, index: int, scale: float, more: dict[str, Any]
+    ) -> mx.array:
+        span = self.spans[index]
+        keys, values = self.store.read(layer, span)
+        rows = q[span.first : span.first + span.length]  # [L, heads, 1, head_dim]
+        queries = rows if span.length == 1 else rows.swapaxes(0, 2)  # [1, heads, L, head_dim]
+        mask = None if span.length == 1 else "causal"
+        if span.wanted:
+            self.scores.setdefault(layer, {})[index] = attention_scores(queries, keys, span.wanted)
+        out = kernel(queries, keys, values, scale=scale, mask=mask, **more)
+        if span.wanted and layer == self.tested and not self.evidence:
+            last = len(span.wanted) - 1
+            self.evidence[index] = Evidence.of(layer, last, values[0], out[0, :, span.wanted[last]])
+        return out if span.length == 1 else out.swapaxes(0, 2)
+
+
+class _Group:
+    """Even rows, with what all layers need of them.
+
+    Attributes:
+        tokens: their places in the flat list of tokens; None when they are all of it, in order.
+        mask: `[rows, 1, 1, keys]`, true for a row's own keys; None when all rows have as many.
+    """
+
+    def __init__(self, rows: EvenRows, spans: list[RowSpan]) -> None:
+        members = [spans[index] for index in rows.members]
+        places = [span.first for span in members]
+        whole = places == list(range(sum(span.length for span in spans)))
+        self.rows = rows
+        self.tokens = None if whole else mx.array(places)
+        self.captures = any(span.wanted for span in members)
+        self.mask: mx.array | None = None
+        if any(span.stop < rows.keys for span in members):
+            stops = mx.array([span.stop for span in members])
+            self.mask = (mx.arange(rows.keys) < stops[:, None])[:, None, None]
+
+
+def _inverse(order: list[int]) -> list[int]:
+    """Where each number is in `order`."""
+    places = [0] * len(order)
+    for place, number in enumerate(order):
+        places[number] = place
+    return places

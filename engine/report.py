@@ -1,0 +1,143 @@
+"""From captured arrays to events: one frame a position and kind. (What is not captured: `engine.absences`.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.absences import Absences
+from engine.capture_schedule import WHOLE, CaptureSchedule, Visible
+from engine.captured import Captured
+from engine.events import AttentionOut, Residual
+from engine.experts import Experts
+from engine.prepare import Emit
+from engine.proof import StepProof
+from engine.residuals import Kept, ResidualStore
+from engine.router import router_events
+from engine.sequence import Sequence
+
+
+class CaptureReport:
+    """Says what was captured.
+
+    Args:
+        visible: what can be captured in the model.
+        experts: of its layers that have any.
+        residuals: keeps residual vectors for whoever asks for the lens.
+    """
+
+    def __init__(self, visible: Visible, experts: dict[int, Experts], residuals: ResidualStore, emit: Emit) -> None:
+        self._experts = experts
+        self.absences = Absences(visible, emit)
+        self._visible = visible
+        self._source_dtype = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(visible.dtype, visible.dtype)
+        self._residuals = residuals
+        self.proof = StepProof()
+        self._emit = emit
+
+    def captured(self, step: int, sequence: Sequence, captured: Captured) -> str | None:
+        """Emit a frame of each kind for each captured position.
+
+        Returns:
+            The first thing among them that is no finite number, in words; None when all are.
+        """
+        captures = sequence.captures
+        assert captures is not None, "nothing is captured without a plan"
+        fault = None
+        if captured.rows is not None:
+            captured.read_all()
+            rows = captured.rows
+            for event in rows.events(sequence.id, step):
+                self._emit(event)
+            fault = rows.fault
+            self.proof.rows(rows.errors)
+            if captured.evidence is not None and rows.tested_weights is not None:
+                position = captured.positions[captured.evidence.index]
+                self.proof.test(captured.evidence, rows.tested_weights, sequence.id, position)
+        if "residual" in captured.arrays:
+            fault = self._stream(step, sequence, captured, captures) or fault
+        for routed in router_events(
+            captured.experts, self._experts, captured.place, captured.positions, request=sequence.id, step=step
+        ):
+            if routed.layers:
+                self._emit(routed)
+        self.absences.unseen(sequence, captured.layers, stream="residual" in captured.arrays)
+        return fault
+
+    def _stream(self, step: int, sequence: Sequence, captured: Captured, captures: CaptureSchedule) -> str | None:
+        """Emit the residual stream of each position, and what attention wrote to it."""
+        residual, out, mlp = (captured.hidden(name) for name in ("residual", "attention_out", "mlp_out"))
+        assert residual is not None
+        norms = _norms(residual)
+        written = {name: None if of is None else _norms(of) for name, of in (("attention", out), ("mlp", mlp))}
+        wanted, fault = captures.plan.wanted, _no_number(norms, captured.positions)
+        for index, position in enumerate(captured.positions):
+            # Copies: a view would keep the whole step's for as long as this position's is kept.
+            vectors = np.array(residual[index])  # [layers + 1, hidden]
+            wrote = None if out is None else np.array(out[index])  # [layers, hidden]
+            self._residuals.put(sequence.id, position, Kept(vectors, wrote, captured.heads(index)))
+            if captures.forms[position] != WHOLE:
+                continue
+            about: dict[str, Any] = {
+                "request": sequence.id,
+                "step": step,
+                "position": position,
+                "source_dtype": self._source_dtype,
+            }
+            if "residual" in wanted:
+                data, scale = _stored(vectors, captures.dtype)
+                self._emit(
+                    Residual(
+                        **about,
+                        data=data,
+                        scale=scale,
+                        norms=norms[index].tolist(),
+                        attention_norms=_listed(written["attention"], index, self._visible.layers),
+                        mlp_norms=_listed(written["mlp"], index, self._visible.layers),
+                    )
+                )
+            if "attention_out" in wanted and wrote is not None:
+                data, scale = _stored(wrote, captures.dtype)
+                self._emit(AttentionOut(**about, data=data, scale=scale))
+        return fault
+
+
+def _stored(vectors: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, float | None]:
+    """Vectors in the dtype that they are kept in, and the power of two that they were divided by to fit in it."""
+    if dtype.itemsize == 4:
+        return vectors.astype(dtype, copy=False), None
+    largest = float(np.abs(vectors[np.isfinite(vectors)]).max(initial=0.0))
+    limit = float(np.finfo(np.float16).max)
+    if largest <= limit:
+        return vectors.astype(dtype), None
+    scale = float(2.0 ** np.ceil(np.log2(largest / limit)))
+    return (vectors / np.float32(scale)).astype(dtype), scale
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """L2 norms over the last axis, `[…]` float64; exact to single precision's last digits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms: np.ndarray = np.sqrt(np.vecdot(vectors, vectors)).astype(np.float64)
+        beyond = ~((norms > 1e-15) & (norms < np.inf))
+        if beyond.any():  # squares of large numbers are infinite in single precision, those of small ones nothing
+            norms[beyond] = np.linalg.norm(vectors[beyond].astype(np.float64), axis=-1)
+    return norms
+
+
+def _no_number(norms: np.ndarray, positions: list[int]) -> str | None:
+    """The first residual that holds NaN or infinity, in words, by `[positions, layers + 1]` norms."""
+    faults = np.argwhere(~np.isfinite(norms))
+    if not faults.size:
+        return None
+    index, row = faults[0]
+    where = "the embedding" if row == 0 else f"the residual after layer {row - 1}"
+    return f"{where} holds NaN or infinity at position {positions[index]}"
+
+
+def _listed(norms: np.ndarray | None, index: int, layers: int) -> list[float | None]:
+    """One position of `[positions, layers]`, or that many Nones."""
+    if norms is None:
+        return [None] * layers
+    listed: list[float | None] = norms[index].tolist()
+    return listed

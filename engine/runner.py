@@ -1,0 +1,219 @@
+"""One step on the device: from a plan's rows to logits and captured arrays.
+
+`Runner.build` builds the graph and `Step.start` submits it; `Step.wait` blocks until the results are there. In between
+the device works and Python is free: that is when the step before is looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from engine.device import gpu_trace, mx
+
+import numpy as np
+
+from engine.by_layer import run_by_layer
+from engine.capture_schedule import SUMMARISED, WHOLE
+from engine.captured import Captured
+from engine.scheduler import Plan, Row
+from engine.sequence import Sequence
+from engine.stopwatch import Span, Stopwatch
+from engine.taps import Taps
+
+Timed: TypeAlias = Literal["barriers", "gpu_capture"]
+"""How a step is timed: operation by operation here, or as a whole by Metal."""
+
+
+@dataclass(slots=True)
+class RowResult:
+    """What one row of a step leaves: lazy until the step has been waited for."""
+
+    row: Row
+    logits: mx.array | None = None
+    """`[vocab]` float32, of the row's last position, when it chooses a token."""
+    token: mx.array | None = None
+    """The chosen token's id, when the device chose it."""
+    captured: Captured | None = None
+    written: list[mx.array] = field(default_factory=list)
+    """Of an earlier chunk of a prompt, which chooses no token: truth values that say whether its KV holds numbers."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether what the row gave are numbers: then what it wrote are, too."""
+        if self.logits is not None:
+            return bool(np.isfinite(np.asarray(self.logits).max()))
+        return all(bool(written) for written in self.written)
+
+
+class Forward(Protocol):
+    """How the rows of a step go through the model."""
+
+    batched: bool
+    """Whether all rows go in one pass."""
+
+    def run(self, rows: list[tuple[Row, mx.array, list[int]]]) -> list[tuple[mx.array | None, Captured | None]]:
+        """Run rows, each with its `[L]` tokens and the indices of the positions to capture.
+
+        Returns for each row the `[vocab]` logits of its last position, if it chooses a token, and what was captured.
+        """
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a block of the KV store."""
+
+    def release(self, sequence: Sequence) -> None:
+        """Let go of a request's arrays."""
+
+    def wipe(self) -> None:
+        """Something wrote values that are not finite: leave none in what is nobody's."""
+
+    def written(self, sequence: Sequence) -> list[mx.array]:
+        """Truth values that are there once the KV of a request's row in the last step is; false where it is none."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A step whose graph has been built."""
+
+    number: int
+    results: list[RowResult]
+    outputs: list[mx.array] = field(repr=False)
+    build_ns: int
+    device_from: int = 0
+    """When the device could begin: at submission, or when the step before was done."""
+    done_at: int = 0
+    wait_ns: int = 0
+    eval_ns: int = 0
+    timing: Timed | None = None
+    """How it was timed; it is done then."""
+    spans: list[Span] = field(default_factory=list)
+    """How long each operation took, when there were barriers."""
+    by_layer: list[Captured] = field(default_factory=list)
+    """What is evaluated and read layer by layer."""
+    _reading: Future[None] | None = None
+
+    def start(self, beside: Executor) -> None:
+        """Submit the graph; what is captured layer by layer is read on another thread, or two, as it comes."""
+        self.device_from = time.perf_counter_ns()
+        if self.by_layer:
+            self._reading = run_by_layer(self.by_layer, self.outputs, beside)
+        else:
+            mx.async_eval(self.outputs)
+
+    def wait(self) -> None:
+        """Block until the results are there."""
+        if self.done_at:
+            return
+        start = time.perf_counter_ns()
+        mx.eval(self.outputs)
+        self.done_at = time.perf_counter_ns()
+        self.wait_ns, self.eval_ns = self.done_at - start, self.done_at - self.device_from
+
+    def read(self) -> None:
+        """Block until what is read layer by layer has been read. It is read before anything given to `beside` later."""
+        if self._reading is not None:
+            self._reading.result()
+
+
+class Runner:
+    """Runs steps of one model. Everything here happens on the engine thread."""
+
+    def __init__(self, taps: Taps, forward: Forward) -> None:
+        self._forward = forward
+        self._structure = taps.structure
+        self._pending: dict[Sequence, mx.array] = {}
+        """Per sequence: the token chosen last, while it is on the device alone."""
+
+    def build(self, number: int, plan: Plan) -> Step:
+        """Build a step's graph."""
+        start = time.perf_counter_ns()
+        results = self._run(plan)
+        outputs: list[mx.array] = []
+        for result in results:
+            if result.logits is None:
+                outputs += result.written  # its KV is all that is wanted, and what was captured
+            else:
+                outputs.append(result.logits)
+            if result.token is not None:
+                outputs.append(result.token)
+            if result.captured is not None:
+                outputs += result.captured.outputs
+        # Rows of one pass share what it left.
+        outputs = list({id(array): array for array in outputs}.values())
+        by_layer = [result.captured for result in results if result.captured is not None and result.captured.by_layer]
+        return Step(number, results, outputs, build_ns=time.perf_counter_ns() - start, by_layer=by_layer)
+
+    def gpu_captured(self, number: int, plan: Plan, path: Path) -> Step:
+        """Run a step to its end while Metal writes down what the GPU does."""
+        with gpu_trace(path):
+            step = self.build(number, plan)
+            step.device_from = time.perf_counter_ns()
+            step.wait()
+        step.timing = "gpu_capture"
+        return step
+
+    def timed(self, number: int, plan: Plan, stopwatch: Stopwatch) -> Step:
+        """Run a step operation by operation, each with a barrier, to its end."""
+        start = time.perf_counter_ns()
+        with stopwatch.running(choosing=any(row.chooses for row in plan.rows)):
+            results = self._run(plan)
+        captured = [array for result in results if result.captured is not None for array in result.captured.outputs]
+        chosen = [array for result in results for array in (result.logits, result.token) if array is not None]
+        written = [array for result in results for array in result.written]
+        stopwatch.evaluate("choice", chosen)
+        stopwatch.evaluate("capture", captured)
+        stopwatch.evaluate("rest", written)
+        step = Step(number, results, [], build_ns=0, device_from=start, timing="barriers", spans=stopwatch.spans)
+        step.done_at = time.perf_counter_ns()
+        step.eval_ns = step.done_at - start
+        return step
+
+    def _run(self, plan: Plan) -> list[RowResult]:
+        for copy in plan.copies:
+            self._forward.copy(copy.source, copy.target)
+        ran = self._forward.run([(row, self._tokens(row), self._wanted(row)) for row in plan.rows])
+        return [self._result(row, *outcome) for row, outcome in zip(plan.rows, ran, strict=True)]
+
+    def forget(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Let go of the arrays of a sequence that has ended or gave way; `keep` says that they may be read again."""
+        self._pending.pop(sequence, None)
+        self._forward.release(sequence)
+        if not keep:
+            self.wipe()
+
+    def wipe(self) -> None:
+        """Leave nothing that is not finite where others may read."""
+        self._forward.wipe()
+
+    def _result(self, row: Row, logits: mx.array | None, captured: Captured | None) -> RowResult:
+        sequence = row.sequence
+        sequence.computed = row.stop
+        if captured is not None and sequence.captures is not None:
+            captured.keep(sequence.captures)
+        result = RowResult(row, captured=captured)
+        if logits is not None:
+            result.logits = logits.astype(mx.float32)
+            if sequence.sampler.on_device:
+                result.token = mx.argmax(result.logits)
+                self._pending[sequence] = result.token
+        else:
+            result.written = self._forward.written(sequence)
+        return result
+
+    def _tokens(self, row: Row) -> mx.array:
+        """`[L]` token ids of a row."""
+        known = row.sequence.tokens[row.start : row.stop]
+        return mx.array(known) if known else self._pending[row.sequence].reshape(1)
+
+    def _wanted(self, row: Row) -> list[int]:
+        """Indices of the row's positions to capture, whole or summarised."""
+        sequence = row.sequence
+        if sequence.captures is None:
+            return []
+        first = max(row.start, sequence.captured_until)
+        sequence.captured_until = max(sequence.captured_until, row.stop)
+        forms = sequence.captures.forms[first : row.stop]
+        return (np.flatnonzero((forms == WHOLE) | (forms == SUMMARISED)) + first - row.start).tolist()

@@ -1,0 +1,136 @@
+// Why something is not here, in words.
+
+import { hasOwnRow, rowOf } from "./model.js";
+
+/** A server reads the residuals when somebody looks; a file can be given what was not read then. */
+const NOT_READ_YET = "a running server computes it on request, `tokenwalk trace bake FILE` adds it to a recording";
+
+/** @typedef {import("./model.js").RequestRecord} RequestRecord */
+/** @typedef {import("./codec.js").RunEvent} RunEvent */
+/** @typedef {{layer?: number, head?: number}} Place a layer, a head, or both */
+
+/**
+ * @typedef {{reason: string, detail: string | null}} Why
+ */
+
+/** What is read from residuals, whenever somebody asks. @param {string} what */
+function isReading(what) {
+  return what === "lens" || what === "attribution";
+}
+
+/**
+ * Whether a position's pass has no place in the run: the answer ended with it. (Steps overlap, so a pass over it may have
+ * begun before the end was known; nobody needed its result.)
+ * @param {RequestRecord} record
+ * @param {number} position
+ */
+export function endedWith(record, position) {
+  return record.finished !== null && record.rows.length > 0 && position >= record.promptLength && position === record.tokens.length - 1;
+}
+
+/**
+ * The event that says that something of a position is not there, if one did.
+ * @param {RequestRecord} record
+ * @param {string} what
+ * @param {number} position
+ */
+export function saidAbsent(record, what, position) {
+  const said = (/** @type {RunEvent} */ event) => event.what === what && (!event.positions || (event.positions[0] <= position && position < event.positions[1]));
+  // What is said of some layers or heads says it of the whole only where nothing else does.
+  return record.absent.findLast((event) => said(event) && !event.layers && !event.heads) ?? record.absent.findLast((event) => said(event) && !event.heads);
+}
+
+/**
+ * The same of one layer or head.
+ * @param {RequestRecord} record
+ * @param {Place} place
+ */
+function saidOfPlace(record, { layer, head }) {
+  return record.absent.findLast((event) => event.what === "attention" && ((layer !== undefined && event.layers?.includes(layer)) || (head !== undefined && event.heads?.includes(head))));
+}
+
+/**
+ * The same, and of a reading rather what was said of the residual that it would be read from, where no pass left one:
+ * whoever is asked for the reading knows only that there is none.
+ * @param {RequestRecord} record
+ * @param {string} what
+ * @param {number} position
+ */
+function whatWasSaid(record, what, position) {
+  const own = saidAbsent(record, what, position);
+  if (!isReading(what) || record.residual.has(position) || (own && own.reason !== "not_captured")) return own;
+  return saidAbsent(record, "residual", position) ?? own;
+}
+
+/** Whether there is no use in asking for a reading of a position. @param {RequestRecord} record @param {"lens" | "attribution"} what @param {number} position */
+export function readingIsOut(record, what, position) {
+  // A residual that was not sent may still be in the server's memory: only one that no pass left is given up unasked.
+  return endedWith(record, position) || saidAbsent(record, what, position) !== undefined || saidAbsent(record, "residual", position)?.reason === "prefix_cached";
+}
+
+/**
+ * Why something is not here. Call it only when it is not.
+ * @param {RequestRecord} record
+ * @param {"attention" | "residual" | "lens" | "attribution"} what
+ * @param {number | null} position
+ * @param {Place} [place] of attention: the layer or head that is not here, though others of the position may be
+ * @returns {Why}
+ */
+export function whyAbsent(record, what, position, place) {
+  if (position === null) return { reason: "no_pass", detail: "nothing came before the first token, so no pass chose it" };
+  if (endedWith(record, position)) {
+    return hasOwnRow(record, position)
+      ? { reason: "no_pass", detail: "the answer ended with this token; a pass over it had begun before that was known, and its result was not used" }
+      : { reason: "no_pass", detail: "the answer ended with this token, so no pass of its own was run" };
+  }
+  if (record.finished !== null && position >= record.tokens.length && record.tokens.length > 0) return { reason: "no_pass", detail: "the request has no such token" };
+  const said = (place && saidOfPlace(record, place)) ?? whatWasSaid(record, what, position);
+  // The detail names requests by their ids; the walk's KV cache station names the one that computed this very position.
+  if (said) return { reason: said.reason, detail: said.reason === "prefix_cached" ? null : (said.detail ?? null) };
+  if (record.released.has(`${what}:${position}`)) {
+    return { reason: "released", detail: "this page keeps 160 MiB of arrays and let older ones go; the recording still has them" };
+  }
+  const computed = rowOf(record, position);
+  const ended = record.finished !== null || record.rejected !== null;
+  if (ended && !computed && position >= record.tokens.length - 1 && record.rows.length > 0) {
+    return { reason: "no_pass", detail: "the request ended before a pass over this token was run" };
+  }
+  if (!ended && !isReading(what)) {
+    if (record.cut) return { reason: "not_recorded", detail: "it ends before the request does" };
+    return { reason: "pending", detail: computed ? "what its pass left is on its way" : "its pass has not been run yet" };
+  }
+  if (isReading(what) && record.residual.has(position)) {
+    return { reason: "not_computed", detail: `the residuals are here, the ${what} is not yet: ${NOT_READ_YET}` };
+  }
+  return { reason: "not_recorded", detail: null };
+}
+
+/** @type {Record<string, string>} */
+const WHY = {
+  prefix_cached: "Reused from the prefix cache, so no pass was run for it here",
+  not_captured: "Not captured",
+  over_budget: "Left out: the capture budget was spent",
+  outside_window: "Outside the attention window",
+  unsupported: "This model's attention cannot be seen",
+  released: "No longer in this page's memory",
+  no_pass: "No pass",
+  pending: "Not yet",
+  not_computed: "Not computed",
+  not_recorded: "Not in this recording",
+};
+
+/** What is still to come, or would have been. @param {Pick<RequestRecord, "cut">} record @param {string} words */
+export function toCome({ cut }, words) {
+  return cut ? `${WHY.not_recorded.toLowerCase()}, which ends before` : words;
+}
+
+/** The same where there is little room: without the numbers. @param {Why} why @returns {string} */
+export function absentShort(why) {
+  return why.reason === "over_budget" ? WHY.over_budget : absentText(why);
+}
+
+/** @param {Why} why @returns {string} in words */
+export function absentText(why) {
+  const head = WHY[why.reason] ?? why.reason;
+  return why.detail ? `${head}: ${why.detail}` : head;
+}

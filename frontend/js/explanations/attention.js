@@ -1,0 +1,88 @@
+// Explanations of the attention panel.
+
+export const ATTENTION = {
+  attention: {
+    name: "Attention",
+    what: "Where every head of every layer looked: a small picture a head, and the chosen one in large.",
+    how: "Rows of attention probabilities that were captured in the forward passes. They are shown as captured.",
+    formula: "A = softmax(q·k ÷ √d + mask); a row is one token’s pass, a column a token it could look at",
+    careful: "Attention says from where a head copied, not what it copied nor whether it mattered.",
+  },
+  "attention.wall": {
+    name: "Wall of heads",
+    what: "Layers down, heads across; in each picture queries go down and keys across.",
+    how: "All captured rows. Where a pixel stands for several weights it shows the largest of them.",
+    formula: "colour by √weight, from 0 to 1, the same for all heads",
+    careful: "Largest-of makes long requests look busier than they are. Hatched rows were not captured.",
+  },
+  "attention.head": {
+    name: "The chosen head",
+    what: "One head’s weights, or the mean or sum over several, with tokens along both axes.",
+    how: "The captured rows of these heads. A mean or a sum is computed here, and never scaled back to 1.",
+    formula: "one: A[l, h]; mean: Σ A ÷ k; sum: Σ A over k heads, so its rows sum to k",
+    careful: "In a mean, heads that do different things blur into one that none of them is.",
+  },
+  "attention.scale": {
+    name: "Colour scale",
+    what: "How a weight becomes a colour: in proportion, or by its logarithm; with or without position 0.",
+    how: "The numbers stay as they are: only the colours change. The ramp below shows the ends.",
+    formula: "linear: weight ÷ top; log: four decades below top; “hide sink”: top = the largest weight off position 0",
+    careful: "Log makes weak weights easy to see and easy to overrate: two steps of colour can be a hundredfold.",
+  },
+  "attention.sum": {
+    name: "Row sum",
+    what: "The weights of the followed row added up: a check of what is shown.",
+    how: "Summed here from the stored weights.",
+    formula: "Σ over keys; 1 for one head but for rounding",
+    careful: "Stored as float16, a row can miss 1 by about 0.001. Less than that points to weights left out.",
+  },
+  "attention.sink": {
+    name: "Sink",
+    what: "The weight on position 0, where heads park attention that they have no use for.",
+    how: "Read from the followed row.",
+    formula: "A[l, h, query, 0]",
+    careful: "A large sink does not mean that the first token matters: models learn it as “nothing here”.",
+  },
+  "attention.spread": {
+    name: "Spread",
+    what: "Over how many tokens the row is spread: 0 bit looks at one, 3 bit as if evenly at eight.",
+    how: "Entropy of the row, computed here.",
+    formula: "−Σ w · log₂ w, with w = weight ÷ sum of the row",
+    careful: "The sink counts as a token: a head that parks everything there looks very decided.",
+  },
+  "attention.stored": {
+    name: "Stored as",
+    what: "The precision in which the weights were kept, after they were computed in the one that the tip names.",
+    how: "From the event that carried the row.",
+    formula: "float16 keeps about 3 digits; 8 bits keep steps of 1 ÷ 255 of the scale",
+    careful: "Weights below the smallest step are 0 here and were not in the model.",
+  },
+  "attention.step": {
+    name: "Captured in",
+    what: "The step of the engine whose forward pass computed this row.",
+    how: "From the event that carried the row.",
+    formula: "number of the step, from the server’s start",
+    careful: "All rows of one prompt chunk share a step.",
+  },
+  "attention.error": {
+    name: "Row-sum error",
+    what: "By how much any row of the pass missed 1 before it was stored.",
+    how: "The engine’s own check at capture, over all layers and heads.",
+    formula: "max |Σ weights − 1|",
+    careful: "It checks the softmax, not that these are the weights that the fast kernel used; `trace verify` checks more.",
+  },
+  "attention.omitted": {
+    name: "Left out",
+    what: "What part of the row was not kept, and how much weight at most it held.",
+    how: "Said by the event that carried the row.",
+    formula: "1 − Σ kept weights, largest over the rows",
+    careful: "What was left out is not spread over the rest: the shown weights are the true ones.",
+  },
+  "attention.looked": {
+    name: "Looked at most",
+    what: "The followed row as a list: tokens by falling weight.",
+    how: "The row’s own numbers, to four digits.",
+    formula: "length of the bar = weight ÷ end of the scale; its colour follows the scale",
+    careful: "How many more there are, and what they hold together, stands below the list.",
+  },
+};

@@ -1,0 +1,81 @@
+// Explanations of the logits panel: from raw logits to the draw.
+
+export const LOGITS = {
+  logits: {
+    name: "Logits and sampling",
+    what: "How one token was chosen: candidates down, the sampler’s stages across, then the draw.",
+    how: "The engine records each stage for the largest logits while it samples.",
+    formula: "logit bias, penalties → temperature → top-k → top-p → min-p → draw",
+    careful: "Only the largest logits are listed; what all others hold together is in the last line.",
+  },
+  "logits.probability": {
+    name: "Probability",
+    what: "How probable the chosen token was to the model itself.",
+    how: "From the raw logits, before any stage.",
+    formula: "exp(logit) ÷ Σ exp(logits) over the vocabulary",
+    careful: "The sampler drew from the distribution after its stages: there it can have been more or less probable.",
+  },
+  "logits.logprob": {
+    name: "Log-probability",
+    what: "The same probability as its natural logarithm: 0 is certain, −0.69 a half, −4.6 one in a hundred.",
+    how: "Recorded at the choice.",
+    formula: "ln p",
+    careful: "Natural logarithm here, bits for entropy: they differ by ln 2.",
+  },
+  "logits.rank": {
+    name: "Rank",
+    what: "The chosen token’s place among all logits of the vocabulary, 1 being the largest.",
+    how: "Counted among the raw logits.",
+    formula: "1 + number of larger logits",
+    careful: "With a temperature, a rank beyond 1 is no fault: it is what sampling is for.",
+  },
+  "logits.entropy": {
+    name: "Entropy",
+    what: "How unsure the model was: as unsure as of an even choice among 2^bits tokens.",
+    how: "Over the whole vocabulary, from the raw logits.",
+    formula: "−Σ p · log₂ p",
+    careful: "Unsure how to say it and unsure what to say look the same.",
+  },
+  "logits.step": {
+    name: "Chosen in",
+    what: "The step whose forward pass chose the token.",
+    how: "From the token’s event.",
+    formula: "the pass at position p − 1",
+    careful: "Its time is the step’s, shared with all rows that ran in it.",
+  },
+  "logits.candidate": {
+    name: "Candidate and logit",
+    what: "A token that could have come, and the output head’s number for it.",
+    how: "The largest raw logits, in falling order.",
+    formula: "logit = w(token) · norm(x)",
+    careful: "Only differences of logits mean something: the same number added to all changes nothing.",
+  },
+  "logits.stage": {
+    name: "Stage of the sampler",
+    what: "What one setting did to the candidates: probabilities after it, and which it removed.",
+    how: "Recorded by the engine for the listed candidates.",
+    formula: "temperature: softmax(logit ÷ T); a filter keeps some and scales them up to 1",
+    careful: "The order matters: top-p after top-k works on what top-k left.",
+  },
+  "logits.kept": {
+    name: "Candidates left",
+    what: "How many tokens are still possible after the stage, and what probability they held before it.",
+    how: "Counted by the engine over the whole vocabulary.",
+    formula: "kept; mass = Σ p of the kept ÷ Σ p of those that entered",
+    careful: "“with 90%” is the share of what entered the stage, not of the model’s own distribution.",
+  },
+  "logits.others": {
+    name: "All others",
+    what: "What the tokens that are not listed hold together after each stage.",
+    how: "What the listed ones leave to 1.",
+    formula: "1 − Σ p of the listed",
+    careful: "Thousands of tokens of next to nothing can hold a lot together.",
+  },
+  "logits.draw": {
+    name: "The draw",
+    what: "Candidates laid end to end by probability; the random number u falls into one of them.",
+    how: "u is drawn from the request’s seed and the position alone, so the same request draws it again, in any company.",
+    formula: "the candidate with low ≤ u < high, from cumulated probabilities in falling order",
+    careful: "Greedy requests draw nothing. Hatched: candidates that are not listed.",
+  },
+};

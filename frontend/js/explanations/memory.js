@@ -1,0 +1,81 @@
+// Explanations of the memory panel: KV blocks.
+
+export const MEMORY = {
+  memory: {
+    name: "Memory",
+    what: "Where keys and values lie: a cell is a block of positions, for all layers at once.",
+    how: "The engine says each change of a block; this page keeps the same books, at any moment of the run.",
+    formula: "bytes of a block = positions × 2 × KV heads × head width × layers × bytes a number",
+    careful: "The picture is of one moment: the end of the followed pass, or the newest event.",
+  },
+  "memory.held": {
+    name: "Held",
+    what: "Blocks that requests are using.",
+    how: "Blocks with at least one holder.",
+    formula: "count of blocks with refs ≥ 1",
+    careful: "A shared block counts once, however many hold it.",
+  },
+  "memory.shared": {
+    name: "Shared",
+    what: "Blocks held by more than one request: they begin with the same tokens, computed once.",
+    how: "Blocks with several holders.",
+    formula: "count of blocks with refs ≥ 2",
+    careful: "Only whole blocks of an equal beginning are shared: one differing token early ends it.",
+  },
+  "memory.cached": {
+    name: "Cached",
+    what: "Blocks that nobody holds, kept in case a request begins with the same tokens.",
+    how: "Freed blocks that can still be found by their hash.",
+    formula: "count of blocks with refs = 0 and a hash; the least lately used goes first",
+    careful: "They are room to spare: a full-looking memory of cached blocks refuses nobody.",
+  },
+  "memory.free": {
+    name: "Free",
+    what: "Blocks with nothing in them that anybody could use.",
+    how: "Blocks that were never given out, or were given back without a hash.",
+    formula: "all − held − cached",
+    careful: "Old numbers may still stand in them; nothing refers to these.",
+  },
+  "memory.waste": {
+    name: "Waste",
+    what: "Positions in held blocks that no token fills.",
+    how: "For each held block, what its fullest holder leaves empty.",
+    formula: "Σ (block size − tokens in it) over held blocks",
+    careful: "A running request’s last block fills up again: at 16 positions a block, 8 are empty on the average.",
+  },
+  "memory.contradictions": {
+    name: "Does not add up",
+    what: "Block events that contradict what this page knew of the block.",
+    how: "Each event is checked against the state before it.",
+    formula: "count",
+    careful: "It happens when events were dropped: the map then follows the events that came.",
+  },
+  "memory.attention": {
+    name: "Shade: attention on blocks",
+    what: "How much of its attention the followed pass spent on the tokens of each block.",
+    how: "The chosen head’s captured row (or the mean of all) summed over the positions of each block.",
+    formula: "Σ of the weights at positions of the block",
+    careful: "Block 0 holds the sink. Other requests’ blocks have no shade: this pass cannot see them.",
+  },
+  "memory.table": {
+    name: "Block table",
+    what: "The request’s blocks in the order of its tokens: logical number, then the physical block.",
+    how: "Its block table at that moment.",
+    formula: "position p lies in entry ⌊p ÷ block size⌋ at offset p mod block size",
+    careful: "Neighbours in the table need not be neighbours in memory.",
+  },
+  "memory.hash": {
+    name: "Prefix hash",
+    what: "By which a block is found again: it stands for all tokens up to the block’s end.",
+    how: "Computed by the engine when the block is full.",
+    formula: "hash(hash of the block before, tokens of this block)",
+    careful: "Six digits are shown, all on hover. A block that is not full yet has none and is not shared.",
+  },
+  "memory.changes": {
+    name: "What changed",
+    what: "What happened to blocks since the token before: given out, filled, found, shared, freed, evicted.",
+    how: "The block events of that stretch of time, newest first.",
+    formula: "events with t(token before) < t ≤ t(this token)",
+    careful: "Changes of other requests in the same stretch are among them.",
+  },
+};

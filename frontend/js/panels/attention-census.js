@@ -1,0 +1,50 @@
+/** How many rows of a request were captured, and why the others were not. Pure, but for the clock. */
+
+import { count, plural } from "../format.js";
+import { absentText, whyAbsent } from "../absent.js";
+
+/** @typedef {import("../model.js").RequestRecord} RequestRecord */
+
+/** Milliseconds between countings while tokens stream in: each looks up a reason for every row that is missing. */
+const EVERY = 400;
+
+export class RowCensus {
+  constructor() {
+    this.request = "";
+    this.key = "";
+    this.text = "";
+    /** The same in few words: "44 of 45 rows". */
+    this.brief = "";
+    this.at = -Infinity;
+  }
+
+  /** @param {RequestRecord} record @param {number} [now] milliseconds */
+  words(record, now = performance.now()) {
+    const key = [record.attention.size, record.tokens.length, record.absent.length, record.finished !== null].join(" ");
+    const same = record.id === this.request;
+    const wait = same && record.finished === null && now - this.at < EVERY;
+    if ((same && key === this.key) || wait) return this.text;
+    Object.assign(this, { request: record.id, key, ...inWords(record), at: now });
+    return this.text;
+  }
+}
+
+/** @param {RequestRecord} record @returns {{text: string, brief: string}} */
+function inWords(record) {
+  /** Positions without a row, by why: how many, and the first. @type {Map<string, {count: number, first: number}>} */
+  const missing = new Map();
+  for (let position = 0; position < record.tokens.length; position++) {
+    if (record.attention.has(position)) continue;
+    const { reason } = whyAbsent(record, "attention", position);
+    const known = missing.get(reason);
+    if (known) known.count += 1;
+    else missing.set(reason, { count: 1, first: position });
+  }
+  const captured = record.tokens.length - [...missing.values()].reduce((sum, { count: n }) => sum + n, 0);
+  const summarised = [...record.attention.values()].filter((rows) => rows.summary).length;
+  const sentences = [`${count(captured)} of ${plural(record.tokens.length, "row")} captured${summarised ? `, ${count(summarised)} of them as the largest weights alone: the capture budget was spent` : ""}.`];
+  for (const { count: n, first } of missing.values()) {
+    sentences.push(`Hatched, ${count(n)}: ${absentText(whyAbsent(record, "attention", first))}.`);
+  }
+  return { text: sentences.join(" "), brief: `${count(captured)} of ${plural(record.tokens.length, "row")}${missing.size ? ", others hatched" : ""}` };
+}

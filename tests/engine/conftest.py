@@ -1,0 +1,39 @@
+"""Models and a bare core for the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.models import LoadedModel, load
+from engine.notebook import Walk
+
+MakeWalk = Callable[..., Walk]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> LoadedModel:
+    return load("tiny")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> LoadedModel:
+    """The built-in model. Tests that ask for it carry the marker `model`."""
+    return load("smollm2")
+
+
+@pytest.fixture
+def walk(tiny: LoadedModel) -> Iterator[MakeWalk]:
+    """Makes instrumented cores of `tiny`, and takes the taps out again."""
+    made = []
+
+    def make(loaded: LoadedModel = tiny, **config: object) -> Walk:
+        config.setdefault("kv_memory", 2**22)  # the default's zeros would take longer than the test
+        made.append(Walk(loaded, EngineConfig(**config)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in reversed(made):
+        each.close()

@@ -1,0 +1,102 @@
+"""A long context that is followed costs no more memory than its budget: everything that holds frames is bounded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from engine import bus as bus_module
+from engine.bus import EventBus
+from engine.capture import DEFAULT_BUDGET_BYTES
+from engine.codec import Frame
+from engine.events import Attention
+
+TOKENS = 4000
+
+RUN = f"""
+import resource, sys, threading
+from backend.history import History
+from engine.bus import EventBus
+from engine.capture import CapturePlan
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.models import load
+from engine.request import GenerationRequest, SamplingParams
+from engine.trace import Recorder
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+bus, history = EventBus(), History()
+recorder = Recorder(sys.argv[1])
+bus.subscribe(history.append)
+bus.subscribe(recorder)
+engine = Engine(lambda: load("tiny"), EngineConfig(slots=1, kv_memory=2**24), bus)
+engine.start()
+
+def run(level, first):
+    ended = threading.Event()
+    request = GenerationRequest(
+        prompt=[first] + [(7 * i + first) % 256 for i in range({TOKENS - 1})],
+        max_tokens=40,
+        sampling=SamplingParams(temperature=0, logit_bias=dict.fromkeys(engine.info.eos_ids, -100)),
+        capture=CapturePlan(level=level),
+    )
+    engine.submit(request, lambda event: ended.set() if event.kind == "request.finished" else None)
+    ended.wait()
+    bus.flush()
+    return peak()
+
+before = run("light", 1)
+after = run("follow", 2)
+engine.stop()
+bus.close()
+recorder.close()
+print(after - before)
+"""
+
+
+def test_following_four_thousand_tokens_grows_memory_by_no_more_than_the_budget(tmp_path: Path) -> None:
+    path = tmp_path / "t.mcap"
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN, str(path)], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert int(ran.stdout) <= DEFAULT_BUDGET_BYTES
+    written = sum(part.stat().st_size for part in tmp_path.iterdir())
+    assert 0.8 * DEFAULT_BUDGET_BYTES < written < 1.1 * DEFAULT_BUDGET_BYTES  # the budget was used, and kept
+
+
+def test_arrays_wait_for_whoever_takes_them() -> None:
+    """A listener that stands still: emission goes on until the bound, and then waits for it."""
+    bus = EventBus()
+    open_again, first_seen = threading.Event(), threading.Event()
+
+    def slow(frame: Frame) -> None:
+        first_seen.set()
+        open_again.wait(30)
+
+    bus.subscribe(slow)
+    rows = np.zeros((1, 1, bus_module.PENDING_BYTES // 16), np.float32)  # a quarter of the bound
+    emitted = []
+
+    def emit() -> None:
+        for position in range(12):
+            bus.emit(Attention(request="r", step=1, position=position, data=rows, source_dtype="f32"))
+            emitted.append(position)
+
+    emitter = threading.Thread(target=emit)
+    emitter.start()
+    assert first_seen.wait(30)
+    emitter.join(0.5)
+    assert emitter.is_alive()
+    assert 4 <= len(emitted) <= 6
+    open_again.set()
+    emitter.join(30)
+    assert not emitter.is_alive()
+    bus.flush()
+    bus.close()
+    assert bus.last_seq == 12
