@@ -1,6 +1,8 @@
 // What a glance at a token's walk should tell: where the answer appeared, from which tokens it came, who read it later.
 // Every result is a selection of stored numbers, or their mean, and says which.
 
+import { isOver } from "./model.js";
+
 /** @typedef {import("./codec.js").RunEvent} RunEvent */
 /** @typedef {import("./model.js").RequestRecord} RequestRecord */
 /** @typedef {{position: number, weight: number}} Share */
@@ -67,6 +69,33 @@ export function mostTelling(record) {
     if (Math.exp(token.event.logprob) > 0.8 && rank > 20) return position;
   }
   return first;
+}
+
+/**
+ * The request to open a run on: of a live one the newest that has tokens, of a recording the first. One that was refused has
+ * nothing to show but its reason: it is opened by itself only where a recording has nothing else.
+ * @param {import("./model.js").Run} run
+ * @param {boolean} live
+ * @returns {RequestRecord | null}
+ */
+export function requestToShow(run, live) {
+  const all = [...run.requests.values()];
+  if (live) all.reverse();
+  const other = all.find((record) => !record.rejected) ?? (run.complete ? all[0] : null);
+  return all.find((record) => record.tokens.length > 0) ?? other ?? null;
+}
+
+/**
+ * The newest token whose step has told everything: its arrays come a moment after the token itself, and a walk that is drawn
+ * in between would flicker with each token.
+ * @param {import("./model.js").Run} run
+ * @param {RequestRecord} record
+ */
+export function newestWhole(run, record) {
+  const newest = record.tokens.length - 1;
+  if (isOver(record) || newest < record.promptLength) return newest;
+  const step = record.tokens[newest].event?.step;
+  return run.steps.get(step)?.finished ? newest : newest - 1;
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { fill, h, setAttribute, setText } from "./dom.js";
 import { bytes, clockTime, count, plural } from "./format.js";
-import { phaseOf, titleOf } from "./model.js";
+import { isOver, phaseOf, titleOf } from "./model.js";
 import { requestMark, requestNumber } from "./requests.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -66,7 +66,7 @@ export function requestList(root, store) {
 function pick(store, record) {
   if (record.id === store.state.selection.request) return;
   store.select({ request: record.id });
-  if (!record.finished && store.state.run === store.state.liveRun) store.follow(record.id);
+  if (!isOver(record) && store.state.run === store.state.liveRun) store.follow(record.id);
   else store.set({ following: false });
 }
 
@@ -82,7 +82,8 @@ function whatOf(record) {
   const answer = record.tokens.length - record.promptLength;
   const most = record.arrived?.max_tokens;
   const slot = record.slot === null ? "" : `slot ${record.slot} · `;
-  if (phase === "rejected") return `refused: ${record.rejected?.reason}`;
+  // Where the reason is what it is known by, it is not called a refusal twice.
+  if (phase === "rejected") return titleOf(record).startsWith("refused: ") ? record.rejected?.reason : `refused: ${record.rejected?.reason}`;
   if (record.cut) return `${plural(record.promptLength, "token")} → ${count(answer)}, cut off`;
   if (phase === "waiting") return "waiting";
   if (phase === "prefill") {

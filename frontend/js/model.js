@@ -4,6 +4,9 @@ import { blockHistory } from "./blocks.js";
 import { ARRAY_LIMIT_BYTES, countEvent, keepArray } from "./held.js";
 import { appendToken, generatedToken, promptTokens } from "./tokens.js";
 
+/** So many words of a refusal's reason make its title. */
+const TITLE_WORDS = 8;
+
 /** @typedef {import("./codec.js").RunEvent} RunEvent */
 /** @typedef {import("./codec.js").Frame} Frame */
 /** @typedef {import("./tokens.js").TokenRecord} TokenRecord */
@@ -365,9 +368,14 @@ export function endRun(run) {
   for (const record of run.requests.values()) record.cut = !record.finished && !record.rejected;
 }
 
+/** Whether nothing more will come of a request. @param {RequestRecord} record */
+export function isOver({ finished, rejected, cut }) {
+  return finished !== null || rejected !== null || cut;
+}
+
 /** Words to know a request by. @param {RequestRecord} record @returns {string} */
 export function titleOf(record) {
-  const { arrived, parent, tokens } = record;
+  const { arrived, parent, tokens, rejected } = record;
   if (arrived?.name) return arrived.name;
   if (parent) {
     const at = arrived?.forked_from.position;
@@ -375,5 +383,14 @@ export function titleOf(record) {
   }
   const asked = arrived?.messages?.filter((/** @type {any} */ message) => message.role === "user").pop()?.content;
   if (typeof asked === "string" && asked.trim()) return asked.trim();
-  return arrived?.text?.trim() || record.id;
+  if (arrived?.text?.trim()) return arrived.text.trim();
+  // What is refused at the door is not recorded: why it was is all there is to know it by.
+  if (rejected) return `refused: ${firstWords(rejected.reason)}`;
+  return arrived?.text ? "a prompt of blanks" : record.id;
+}
+
+/** @param {string} text */
+function firstWords(text) {
+  const words = text.trim().split(/\s+/);
+  return words.length > TITLE_WORDS ? `${words.slice(0, TITLE_WORDS).join(" ")}…` : words.join(" ");
 }

@@ -26,6 +26,7 @@ export function noRequest(state) {
   if (partRead(state) !== null) return "What has happened on this server so far is being read. What the address names appears when it comes.";
   if (selection.request !== null && run?.header) return `This run has no request ${selection.request}. Pick one from the list of requests, or send a prompt.`;
   if (run && run === liveRun && run.requests.size === 0) return "No request has been sent yet. Write a prompt, or send one to this server’s API.";
+  if (run && run === liveRun && [...run.requests.values()].every(({ rejected }) => rejected)) return "Every request so far was refused. Pick one from the list to see why, or send a prompt.";
   return "No request is selected. Send a prompt, or open a trace.";
 }
 

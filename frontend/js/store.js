@@ -2,8 +2,8 @@
 
 import { readingIsOut } from "./absent.js";
 import { candidates, comparedRequest, formatCompare, parseCompare } from "./compare.js";
-import { mostTelling, nearest } from "./insight.js";
-import { apply, createRun, isGenerated, selectedRequest } from "./model.js";
+import { mostTelling, nearest, newestWhole, requestToShow } from "./insight.js";
+import { apply, createRun, isGenerated, isOver, selectedRequest } from "./model.js";
 
 /** @typedef {import("./codec.js").Frame} Frame */
 /** @typedef {import("./model.js").Run} Run */
@@ -259,16 +259,23 @@ export class Store {
     const { run, selection } = this.state;
     if (!run) return;
     this.settleCompared(run);
-    if (selection.request === null && run.requests.size > 0) {
-      const ids = [...run.requests.keys()];
-      this.state.selection = { ...selection, request: run === this.state.liveRun ? ids[ids.length - 1] : ids[0] };
+    const first = selection.request === null ? requestToShow(run, run === this.state.liveRun) : null;
+    if (first) {
+      this.state.selection = { ...selection, request: first.id };
       this.changed.add("selection");
     }
     const record = selectedRequest(this.state);
-    if (!record || record.tokens.length === 0) return;
-    this.settlePosition(run, record);
-    this.settleAct(record);
-    this.settleLayer(run, record);
+    if (!record) return;
+    if (record.tokens.length > 0) {
+      this.settlePosition(run, record);
+      this.settleAct(record);
+      this.settleLayer(run, record);
+    }
+    // The end has come, or it was refused: from here on the address names the position again.
+    if (this.state.following && isOver(record)) {
+      this.state.following = false;
+      this.changed.add("following");
+    }
   }
 
   /** A run laid beside without naming a request: the one that fits best, once it is here. @param {Run} run */
@@ -294,11 +301,6 @@ export class Store {
     else if (position === null) {
       if (!live && !run.complete) return;
       position = live ? record.tokens.length - 1 : mostTelling(record);
-    }
-    // The end has come: from here on the address names the position again.
-    if (this.state.following && record.finished) {
-      this.state.following = false;
-      this.changed.add("following");
     }
     if (position === null || position === before.position) return;
     const after = { ...before, position };
@@ -349,19 +351,6 @@ export class Store {
 /** @param {Selection} a @param {Selection} b */
 function sameSelection(a, b) {
   return /** @type {(keyof Selection)[]} */ (Object.keys(b)).every((key) => a[key] === b[key]);
-}
-
-/**
- * The newest token whose step has told everything: its arrays come a moment after the token itself, and a walk that is drawn
- * in between would flicker with each token.
- * @param {Run} run
- * @param {RequestRecord} record
- */
-function newestWhole(run, record) {
-  const newest = record.tokens.length - 1;
-  if (record.finished || newest < record.promptLength) return newest;
-  const step = record.tokens[newest].event?.step;
-  return run.steps.get(step)?.finished ? newest : newest - 1;
 }
 
 /** The longest that drawing is put off for the sake of events that wait. */

@@ -3,7 +3,7 @@
 import { fill, h, setAttribute, setText } from "./dom.js";
 import { term } from "./explain.js";
 import { duration } from "./format.js";
-import { selectedRequest } from "./model.js";
+import { isOver, selectedRequest } from "./model.js";
 import { drawTimeline, momentOf, positionAt, spanOf } from "./timeline.js";
 import { hideTip, showTip } from "./tip.js";
 import { quoted } from "./words.js";
@@ -97,7 +97,7 @@ class Transport {
     const record = selectedRequest(state);
     const idle = !record?.tokens.length;
     for (const button of this.buttons) button.disabled = idle;
-    const live = state.run !== null && state.run === state.liveRun && record !== null && !record.finished;
+    const live = state.run !== null && state.run === state.liveRun && record !== null && !isOver(record);
     this.follow.hidden = !live;
     setText(this.follow, state.following ? "● following live" : "follow live");
     setAttribute(this.follow, "aria-pressed", String(state.following));
@@ -179,7 +179,7 @@ class Transport {
     const { run, liveRun } = this.store.state;
     const record = selectedRequest(this.store.state);
     if (!record?.tokens.length) return;
-    if (run === liveRun && !record.finished) this.store.follow();
+    if (run === liveRun && !isOver(record)) this.store.follow();
     else this.store.select({ position: record.tokens.length - 1 });
   }
 

@@ -4,7 +4,7 @@ import { fill, h, press, setAttribute } from "./dom.js";
 import { about, keepingTerm } from "./explain.js";
 import { weight } from "./format.js";
 import { appearance, largest, layersText, leadingLayers } from "./insight.js";
-import { chunkOf, isGenerated, queryPosition, rowOf, selectedRequest } from "./model.js";
+import { chunkOf, isGenerated, isOver, queryPosition, rowOf, selectedRequest } from "./model.js";
 import { LayerTable } from "./walk-layers.js";
 import { saveButton } from "./save/save.js";
 import { walkFigure, walkTable } from "./save/walk.js";
@@ -149,7 +149,7 @@ function passOf(state, store) {
     residual: (query !== null && record.residual.get(query)) || null,
     lens: (query !== null && record.lens.get(query)) || null,
     lensComes: query !== null && store.readingComes(record.id, query),
-    streaming: state.following && record.finished === null,
+    streaming: state.following && !isOver(record),
     row: query === null ? null : rowOf(record, query),
   };
 }

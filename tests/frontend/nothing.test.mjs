@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { createRun } from "../../frontend/js/model.js";
+import { parseFrame } from "../../frontend/js/codec.js";
+import { apply, createRun } from "../../frontend/js/model.js";
 import { noRequest, noTokens, partRead } from "../../frontend/js/nothing.js";
 
 /** A live run of which a page that has just joined has read some bytes. @param {number} bytes */
@@ -30,6 +31,15 @@ test("a request that is not on screen is never said not to have been sent while 
   assert.match(noRequest(state), /^This run has no request r-1\./);
   assert.match(noRequest({ ...state, selection: { request: null } }), /^No request has been sent yet\./);
   assert.match(noRequest({ ...state, liveRun: null, selection: { request: null } }), /^No request is selected\./);
+});
+
+test("where every request was refused, that is said", () => {
+  const state = { ...joined(5_000), selection: { request: null } };
+  state.run.caughtUp = true;
+  apply(state.run, parseFrame(JSON.stringify({ kind: "request.rejected", seq: 1, t_ns: 1, request: "r-no", reason: "too long" })));
+  assert.match(noRequest(state), /^Every request so far was refused\. Pick one/);
+  apply(state.run, parseFrame(JSON.stringify({ kind: "request.arrived", seq: 2, t_ns: 2, request: "r-yes", text: "short" })));
+  assert.match(noRequest(state), /^No request is selected\./);
 });
 
 test("a request that was refused, or is over, is not said to have no tokens yet", () => {

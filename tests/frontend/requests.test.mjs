@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { contrast, parseColour } from "../../frontend/js/colour.js";
 import { parseFrame } from "../../frontend/js/codec.js";
-import { apply, createRun } from "../../frontend/js/model.js";
+import { apply, createRun, titleOf } from "../../frontend/js/model.js";
 import { holdersOf } from "../../frontend/js/panels/memory-holders.js";
 import { stretches } from "../../frontend/js/panels/scheduler-layout.js";
 import { REQUEST_COLOURS, colourOf, requestHue, requestName, requestNumber } from "../../frontend/js/requests.js";
@@ -77,6 +77,20 @@ test("a request is named by its number and what was asked; equal prompts by diff
   assert.equal(requestName(run, null), "a request that is not here");
   assert.equal(colourOf(["a", "b", "c"], run, "r-2"), "c");
   assert.equal(colourOf(["a"], run, "r-9"), null);
+});
+
+test("a request that was refused is known by why, one of blanks as such, and none by its id", () => {
+  const run = runOf(1);
+  const tell = (/** @type {Record<string, any>} */ event) => apply(run, parseFrame(JSON.stringify({ seq: run.lastSeq + 1, t_ns: 9, ...event })));
+  tell({ kind: "request.rejected", request: "r-no", reason: "the prompt has 9,000 tokens; this model reads at most 8,192 at once" });
+  tell({ kind: "request.arrived", request: "r-blank", text: " \n" });
+  tell({ kind: "request.arrived", request: "r-late", text: "asked well" });
+  tell({ kind: "request.rejected", request: "r-late", reason: "the queue is full" });
+  const title = (/** @type {string} */ id) => titleOf(/** @type {any} */ (run.requests.get(id)));
+  assert.equal(title("r-no"), "refused: the prompt has 9,000 tokens; this model reads…");
+  assert.equal(requestName(run, "r-no"), "#2 “refused: the prompt has 9,000 tok…”");
+  assert.equal(title("r-blank"), "a prompt of blanks");
+  assert.equal(title("r-late"), "asked well", "its own words where it has some");
 });
 
 test("the map's requests are those that hold blocks, and those whose blocks are kept", () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { parseFrame } from "../../frontend/js/codec.js";
-import { createRun } from "../../frontend/js/model.js";
+import { createRun, endRun } from "../../frontend/js/model.js";
 import { mostTelling, nearest } from "../../frontend/js/insight.js";
 import { Store } from "../../frontend/js/store.js";
 import { syntheticRun } from "./synthetic.mjs";
@@ -212,4 +212,72 @@ test("a layer that was captured is looked at first", () => {
   assert.equal(nearest([1], 3), 1);
   assert.equal(nearest([2, [10, 20]], 24), 19);
   assert.equal(nearest([2, [10, 30]], 24), 24);
+});
+
+/** Events of requests, applied to a run of a store. @param {ReturnType<typeof setup>} page @param {Record<string, any>[]} events */
+function tell({ store, run }, events) {
+  for (const event of events) store.apply(run, parseFrame(JSON.stringify({ seq: run.lastSeq + 1, t_ns: run.lastSeq + 1, ...event })));
+}
+
+const REFUSED = { kind: "request.rejected", request: "r-no", reason: "the prompt has 9,000 tokens; this model reads at most 8,192 at once" };
+
+test("following ends with whatever ends the request: its end, a refusal, an end before there was a token, the run's", () => {
+  const finished = { kind: "request.finished", request: "r-no", reason: "cancelled", prompt_tokens: 0, completion_tokens: 0, timings: {} };
+  for (const end of [REFUSED, finished]) {
+    const page = setup({ live: true });
+    tell(page, [{ kind: "request.arrived", request: "r-no", text: "too long" }]);
+    page.store.follow("r-no");
+    page.draw();
+    assert.equal(page.store.state.following, true, "it may still come");
+    tell(page, [end]);
+    page.draw();
+    assert.equal(page.store.state.following, false, end.kind);
+  }
+  const cut = setup({ live: true, finished: false });
+  cut.feed(0, cut.messages.length);
+  assert.equal(cut.store.state.following, true);
+  endRun(cut.run);
+  cut.store.mark("run");
+  cut.draw();
+  assert.equal(cut.store.state.following, false, "the server was restarted");
+});
+
+test("following a request that was refused is over at the next frame", () => {
+  const page = setup({ live: true });
+  tell(page, [REFUSED]);
+  page.store.follow("r-no");
+  page.draw();
+  assert.equal(page.store.state.following, false);
+});
+
+test("a live run opens on the newest request that has tokens, and on none that was refused", () => {
+  const page = setup({ live: true });
+  tell(page, [REFUSED]);
+  page.draw();
+  assert.equal(page.store.state.selection.request, null, "a later one is followed as it comes");
+  assert.equal(page.store.state.following, true);
+  page.run.lastSeq = -1; // the made-up events count from 0
+  page.feed(0, page.messages.length);
+  tell(page, [{ ...REFUSED, request: "r-no-2" }, { kind: "request.arrived", request: "r-waits", text: "next" }]);
+  page.store.show(page.run);
+  page.draw();
+  assert.equal(page.store.state.selection.request, "req-1");
+  page.store.show(page.run, { request: "r-no" });
+  page.draw();
+  assert.equal(page.store.state.selection.request, "r-no", "who asks for it by name gets it");
+});
+
+test("a recording opens on its first request with tokens; of refusals alone, on the first", () => {
+  const page = setup();
+  tell(page, [REFUSED]);
+  page.draw();
+  assert.equal(page.store.state.selection.request, null, "more may come");
+  page.run.lastSeq = -1;
+  page.feed(0, page.messages.length);
+  assert.equal(page.store.state.selection.request, "req-1");
+  const refused = setup();
+  tell(refused, [REFUSED]);
+  refused.run.complete = true;
+  refused.draw();
+  assert.equal(refused.store.state.selection.request, "r-no");
 });

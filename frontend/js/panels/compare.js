@@ -7,7 +7,7 @@ import { commonPrefix, comparedRequest, forkBetween, parseCompare, sameVocabular
 import { fill, h, setText } from "../dom.js";
 import { about } from "../explain.js";
 import { bytes, count } from "../format.js";
-import { queryPosition, selectedRequest, titleOf } from "../model.js";
+import { isOver, queryPosition, selectedRequest, titleOf } from "../model.js";
 import { noRequest, noTokens } from "../nothing.js";
 import { requestMark, requestNumber } from "../requests.js";
 import { compareFigure, compareTable } from "../save/compare.js";
@@ -137,7 +137,7 @@ class ComparePanel {
       if (!(record.attention.has(query) && record.residual.has(query))) this.store.requestArrays(record.id, query, of);
     }
     // While an answer streams in, the engine has better things to do.
-    if (following && !a.finished) return;
+    if (following && !isOver(a)) return;
     this.timer = window.setTimeout(() => {
       this.store.requestLens(a.id, [query], run);
       this.store.requestLens(b.id, [query], compareRun);

@@ -7,7 +7,7 @@ import { absentText, whyAbsent } from "../absent.js";
 import { fill, h, setText } from "../dom.js";
 import { about, term } from "../explain.js";
 import { count, measure, weight } from "../format.js";
-import { queryPosition, selectedRequest } from "../model.js";
+import { isOver, queryPosition, selectedRequest } from "../model.js";
 import { noRequest, noTokens } from "../nothing.js";
 import { meanOf } from "../tensor-words.js";
 import { saveButton } from "../save/save.js";
@@ -86,7 +86,7 @@ class WhyPanel {
     const attribution = record.attribution.get(query) ?? null;
     const lens = record.lens.get(query) ?? null;
     const attention = record.attention.get(query) ?? null;
-    const streaming = state.following && record.finished === null;
+    const streaming = state.following && !isOver(record);
     const inputs = [run, record, query, target, target.group, selection.act, selection.layer, attribution, lens, attention, attention?.parts, record.absent.length, record.finished, record.cut, streaming];
     if (inputs.length === this.drawn.length && inputs.every((input, i) => input === this.drawn[i])) return;
     this.drawn = inputs;
