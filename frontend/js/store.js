@@ -364,8 +364,10 @@ const LONGEST_PAUSE_MS = 250;
 export function createStore() {
   let cost = 0;
   let end = 0;
+  const page = globalThis.document.documentElement;
   const draw = (/** @type {() => void} */ flush) => {
     const start = performance.now();
+    delete page.dataset.stale;
     flush();
     // Behind this frame's layout and painting, which are part of what it costs.
     setTimeout(() => {
@@ -374,8 +376,10 @@ export function createStore() {
     }, 0);
   };
   return new Store((flush) => {
+    // Says to whoever looks from outside (a test, a script that takes pictures) that what is on screen is behind the state.
+    page.dataset.stale = "";
     if (document.hidden) {
-      setTimeout(flush, LONGEST_PAUSE_MS);
+      setTimeout(() => draw(flush), LONGEST_PAUSE_MS);
       return;
     }
     const rest = end + Math.min(cost, LONGEST_PAUSE_MS) - performance.now();

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from tests.chromium import ARGUMENTS
 from tests.server import Server, start_server
@@ -16,6 +17,9 @@ TIMEOUT_MS = 30_000
 """Long: the browser, the server and other work may share two cores."""
 
 expect.set_options(timeout=TIMEOUT_MS)
+
+PAGES = pytest.StashKey[list[Page]]()
+"""The pages that a test has opened."""
 
 Visit = Callable[..., Page]
 """`visit(url, scheme="dark", width=1280, height=800)`: the page, opened with a fresh profile."""
@@ -42,14 +46,27 @@ def faults() -> list[str]:
     return []
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that fails, or cannot be set up, says what its pages showed: of a fault seen once, nothing else is left."""
+    report = yield
+    if report.failed:  # type: ignore[attr-defined]
+        for number, page in enumerate(item.stash.get(PAGES, [])):
+            with suppress(Error):
+                report.sections.append((f"page {number}: {page.url}", page.locator("body").aria_snapshot(timeout=5000)))  # type: ignore[attr-defined]
+    return report
+
+
 @pytest.fixture
-def visit(browser: Browser, faults: list[str]) -> Iterator[Visit]:
+def visit(browser: Browser, faults: list[str], request: pytest.FixtureRequest) -> Iterator[Visit]:
     contexts = []
+    pages = request.node.stash.setdefault(PAGES, [])
 
     def open_page(url: str, *, scheme: str = "dark", width: int = 1280, height: int = 800) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
+        pages.append(page)
         page.set_default_timeout(TIMEOUT_MS)
         page.on("console", lambda said: faults.append(f"console: {said.text}") if said.type == "error" else None)
         page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))

@@ -65,8 +65,14 @@ def selection(page: Page, **expected: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(page.url).fragment))
 
 
+def drawn(page: Page) -> None:
+    """Wait until what is on screen is the page's state: a click changes that at once, and is drawn with a later frame."""
+    expect(page.locator("html")).not_to_have_attribute("data-stale", "")
+
+
 def settled(page: Page) -> None:
     """Wait until the walk shows the followed token, with everything that is still to come for it."""
+    drawn(page)
     expect(followed(page)).to_have_count(1)
     position = str(followed(page).get_attribute("data-position"))
     expect(walk(page)).to_have_attribute("data-position", position)

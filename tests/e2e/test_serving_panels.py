@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Visit
-from tests.e2e.page import entry, followed, selection, tokens, walk
+from tests.e2e.page import drawn, entry, followed, selection, tokens, walk
 from tests.server import Server, start_server
 
 pytestmark = pytest.mark.browser
@@ -109,6 +109,7 @@ def test_scheduler_shows_who_ran_with_whom_and_who_gave_way(last: Page, batched:
     other.click()
     expect(mine).not_to_have_attribute("aria-current", "true")
     expect(panel.get_by_role("heading", name=re.compile(r"Step \d+: the followed pass, with"))).to_be_visible()
+    drawn(last)
     before = followed(last).get_attribute("data-position")
     panel.get_by_role("application").press("ArrowRight")
     expect(followed(last)).not_to_have_attribute("data-position", str(before))
