@@ -21,8 +21,8 @@ BY_LAYER_BYTES = 16 * 2**20
 """A row's scores of all layers are held at once up to here: of long prompts they would take gigabytes."""
 
 PIECE = 64
-"""Positions whose probabilities are made at once of scores read layer by layer: no later key is looked at, and what is
-worked out stays in the processor's cache."""
+"""Positions whose probabilities are made at once: no later key is looked at, and what is worked out stays in the
+processor's cache."""
 
 BLOCK_BYTES = 2**21
 """How much attention is worked out at once, in layers; never less than one."""
@@ -83,6 +83,7 @@ class Captured:
         evidence: what the kernel read and gave for one of the positions in one layer, where that is to be tested.
         scores: set when `attention` holds scores, `[rows, heads, positions, keys]`, of this row and perhaps others.
         rows: what the request's plan makes of the attention.
+        told: layers whose attention was told while the pass ran (`engine.runner.Runner.timed`), and is not here.
     """
 
     positions: list[int]
@@ -95,6 +96,7 @@ class Captured:
     experts: dict[int, Routed] = field(default_factory=dict)
     evidence: Evidence | None = None
     rows: AttentionRows | None = None
+    told: list[int] = field(default_factory=list)
 
     @property
     def outputs(self) -> list[mx.array]:
@@ -134,26 +136,31 @@ class Captured:
 
     def read(self, index: int, scores: np.ndarray) -> None:
         """Take in the attention of the layer at an index in `layers`, as evaluated. Touches nothing of MLX."""
-        assert self.rows is not None, "attention is read for the rows that a plan asks for"
-        own = self._own(scores)[None]
-        for start in range(0, len(self.positions), PIECE):
-            positions = self.positions[start : start + PIECE]
-            seen = own[:, :, start : start + PIECE, : positions[-1] + 1]
-            self.rows.take(index, self._weights(index, seen, positions), start)
+        self._take(index, self._own(scores)[None])
 
     def read_all(self) -> None:
         """Take in the attention of all layers that are still to be read."""
-        first = len(self.layers) - len(self.arrays.get("attention", ()))
-        for block in self.attention():
-            assert self.rows is not None, "attention is read for the rows that a plan asks for"
-            self.rows.take(first, block)
-            first += len(block)
+        for first, seen in self._blocks():
+            self._take(first, seen)
 
     def attention(self) -> Iterator[np.ndarray]:
-        """Probabilities of the layers still to be read, in order: `[some layers, heads, positions, keys]` at a time.
+        """Probabilities of the layers still to be read, in order: `[some layers, heads, positions, keys]` at a time."""
+        for first, seen in self._blocks():
+            yield self._weights(first, seen, self.positions)
+
+    def _take(self, first: int, seen: np.ndarray) -> None:
+        """Take in layers from an index on, always in the same pieces: how a row is added up is part of its last bit."""
+        assert self.rows is not None, "attention is read for the rows that a plan asks for"
+        for start in range(0, len(self.positions), PIECE):
+            positions = self.positions[start : start + PIECE]
+            piece = seen[:, :, start : start + PIECE, : positions[-1] + 1]
+            self.rows.take(first, self._weights(first, piece, positions), start)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """What the pass left of the layers still to be read, some layers at a time, and the index of the first.
 
         As many layers as `BLOCK_BYTES` hold: small arrays are dear one by one, and all layers of a long prompt would
-        take gigabytes. They can be had once: what they came from is let go of.
+        take gigabytes. They can be had once: they are let go of.
         """
         arrays = self.arrays.get("attention", [])
         first = len(self.layers) - len(arrays)
@@ -163,8 +170,8 @@ class Captured:
             while arrays and len(block) < most and self._goes_with(first, first + len(block), block[0], arrays[0]):
                 block.append(self._own(np.asarray(arrays.pop(0))))
             several, count = np.stack(block), len(block)
-            del block  # the scores go when the probabilities have been made of them, before these are looked at
-            yield self._weights(first, several, self.positions)
+            del block
+            yield first, several
             first += count
 
     def _weights(self, first: int, seen: np.ndarray, positions: list[int]) -> np.ndarray:

@@ -188,7 +188,9 @@ class EngineCore:
         if timed == "gpu_capture":
             return self._runner.gpu_captured(self.steps, plan, self.timing.gpu_trace())
         if timed == "barriers":
-            return self._runner.timed(self.steps, plan, self.timing.stopwatch)
+            return self._runner.timed(
+                self.steps, plan, self.timing.stopwatch, partial(self._report.attention, self.steps)
+            )
         return self._runner.build(self.steps, plan)
 
     def _take_in(self, step: Step) -> None:
@@ -222,7 +224,7 @@ class EngineCore:
                 self._unsound(result.row)
         if not all(result.sound for result in unused):
             self._left.append(self._runner.wipe)
-        capture_ns = time.perf_counter_ns() - sampled
+        capture_ns = time.perf_counter_ns() - sampled + step.paused_ns
         kernels = self.timing.kernels(step)
         for kernel in kernels:
             self._emit(kernel)

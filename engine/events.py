@@ -194,7 +194,8 @@ class StepFinished(Event):
     )
     timing: str | None = doc(
         "barriers: its operations were timed, one after another, which makes it slower than normal; eval_ns then "
-        "counts from when its graph began to be built. gpu_capture: Metal wrote down what the GPU did, which is slower "
+        "counts from when its graph began to be built, without the pauses between its layers in which attention was "
+        "told, which are part of capture_ns. gpu_capture: Metal wrote down what the GPU did, which is slower "
         "too. None: a normal step",
         default=None,
     )
@@ -329,7 +330,10 @@ class Token(Event):
 
 @dataclass(slots=True, kw_only=True)
 class Attention(TensorEvent):
-    """Attention probabilities of one query position: `[layers, heads, keys]`, keys 0 … position."""
+    """Attention probabilities of one query position: `[layers, heads, keys]`, keys 0 … position.
+
+    One frame a position; of a step that is timed with barriers, one a layer, sent as the layer finishes.
+    """
 
     kind: ClassVar[str] = "attention"
 
@@ -352,6 +356,8 @@ class AttentionSummary(TensorEvent):
 
     Of each row: the positions of its `kept` largest weights, largest first (whole numbers); those weights; the sum of
     all other weights; and the entropy of the whole row, in bits. The weights are as computed, not renormalised.
+
+    One frame a position, or one a layer, as of `attention`.
     """
 
     kind: ClassVar[str] = "attention.summary"
@@ -482,7 +488,10 @@ class Kernel(Event):
     request: str | None = doc(
         "the request whose own pass it was in; None where the step's rows share one pass", default=None
     )
-    start_ns: int = doc("start, on the run's clock; for the rest of a scope, which is in pieces, where the scope began")
+    start_ns: int = doc(
+        "start, on the run's clock; for what is in pieces (the rest of a scope, capture after each layer), where the "
+        "scope or the first piece began"
+    )
     duration_ns: int = doc("duration, without what was timed inside it")
     timing: str = doc("how it was timed: barriers (slower than normal)")
 

@@ -43,6 +43,7 @@ class BatchedForward:
         self._turns = Turns(self._layers)
         self._spans: dict[Sequence, RowSpan] = {}
         """Of the last step."""
+        self._under_way: tuple[list[Request], RaggedBatch] | None = None
         self._copied: list[Run] = []
         """Where blocks were copied to since."""
 
@@ -57,8 +58,25 @@ class BatchedForward:
             flat=True,
         )
         tokens = rows[0][1] if len(rows) == 1 else mx.concatenate([tokens for _, tokens, _ in rows])
-        logits = self._taps.forward(tokens[:, None], batch.views(self._layers), tape)
+        self._under_way = rows, batch
+        try:
+            logits = self._taps.forward(tokens[:, None], batch.views(self._layers), tape)
+        finally:
+            self._under_way = None
         return self._outcomes(rows, batch, tape, logits)
+
+    def of_layer(self, layer: int) -> list[tuple[Sequence, Captured]]:
+        assert self._under_way is not None, "there is nothing to be had of a pass that does not run"
+        rows, batch = self._under_way
+        seen = []
+        for index, scores in alike(batch.scores.pop(layer, {}), self._taps.structure.heads).items():
+            row, _, wanted = rows[index]
+            captured = _alone(row, wanted, layer, scores)
+            captured.scores = Scores([batch.softmaxes[layer]], batch.row_of(index), row.stop)
+            evidence = batch.evidence.get(index)
+            captured.evidence = evidence if evidence is not None and evidence.layer == layer else None
+            seen.append((row.sequence, captured))
+        return seen
 
     def copy(self, source: int, target: int) -> None:
         assert isinstance(self.store, PagedStore), "only a paged store has blocks"
@@ -129,9 +147,21 @@ class SeparateForward:
         self._turns = Turns(self._layers)
         self._caches: dict[Sequence, list[Any]] = {}
         self._keys: dict[Sequence, KeyPositions] = {}
+        self._under_way: tuple[Row, list[int], Tape] | None = None
 
     def run(self, rows: list[Request]) -> list[Outcome]:
         return [self._row(*request) for request in rows]
+
+    def of_layer(self, layer: int) -> list[tuple[Sequence, Captured]]:
+        assert self._under_way is not None, "there is nothing to be had of a pass that does not run"
+        row, wanted, tape = self._under_way
+        if layer not in tape.attention:
+            return []
+        seen = alike({layer: tape.attention.pop(layer)}, self._taps.structure.heads)
+        captured = [_alone(row, wanted, layer, weights) for weights in seen.values()]
+        for one in captured:
+            one.evidence = tape.evidence if tape.evidence is not None and tape.evidence.layer == layer else None
+        return [(row.sequence, one) for one in captured]
 
     def copy(self, source: int, target: int) -> None:
         raise AssertionError("a store without blocks is never asked to copy one")
@@ -156,9 +186,11 @@ class SeparateForward:
         tape = Tape(rows=wanted, logit_rows=[row.stop - row.start - 1], keys=keys, tested=tested)
         if keys is not None:
             keys.begin(row.start, row.stop - row.start)
+        self._under_way = row, wanted, tape
         try:
             logits = self._taps.forward(tokens[None], cache, tape)
         finally:
+            self._under_way = None
             if keys is not None:
                 keys.end()
         captured = None
@@ -173,6 +205,11 @@ class SeparateForward:
         if sequence.plan.arrays:
             self._keys[sequence] = KeyPositions(self._caches[sequence])
         return self._caches[sequence]
+
+
+def _alone(row: Row, wanted: list[int], layer: int, attention: mx.array) -> Captured:
+    """One layer's attention of a row, and nothing else of it."""
+    return Captured([row.start + index for index in wanted], [layer], slice(None), {"attention": [attention]})
 
 
 def alike(attention: dict[int, mx.array], heads: int) -> dict[int, mx.array]:

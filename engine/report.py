@@ -1,4 +1,6 @@
-"""From captured arrays to events: one frame a position and kind. (What is not captured: `engine.absences`.)"""
+"""From captured arrays to events: one frame a position and kind; of attention that is told while a step is timed, one a
+layer. (What is not captured: `engine.absences`.)
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,23 @@ class CaptureReport:
         self._source_dtype = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(visible.dtype, visible.dtype)
         self._residuals = residuals
         self.proof = StepProof()
+        self._faults: dict[str, str] = {}
+        """What was no number in the attention of requests, until the rest of the step is looked at."""
         self._emit = emit
+
+    def attention(self, step: int, sequence: Sequence, captured: Captured) -> None:
+        """Emit a frame for each captured position of the layers whose attention is here, and put it to the test."""
+        rows = captured.rows
+        assert rows is not None, "attention is read for the rows that a plan asks for"
+        captured.read_all()
+        for event in rows.events(sequence.id, step):
+            self._emit(event)
+        if rows.fault is not None:
+            self._faults.setdefault(sequence.id, rows.fault)
+        self.proof.rows(rows.errors)
+        if captured.evidence is not None and rows.tested_weights is not None:
+            position = captured.positions[captured.evidence.index]
+            self.proof.test(captured.evidence, rows.tested_weights, sequence.id, position)
 
     def captured(self, step: int, sequence: Sequence, captured: Captured) -> str | None:
         """Emit a frame of each kind for each captured position.
@@ -44,17 +62,9 @@ class CaptureReport:
         """
         captures = sequence.captures
         assert captures is not None, "nothing is captured without a plan"
-        fault = None
         if captured.rows is not None:
-            captured.read_all()
-            rows = captured.rows
-            for event in rows.events(sequence.id, step):
-                self._emit(event)
-            fault = rows.fault
-            self.proof.rows(rows.errors)
-            if captured.evidence is not None and rows.tested_weights is not None:
-                position = captured.positions[captured.evidence.index]
-                self.proof.test(captured.evidence, rows.tested_weights, sequence.id, position)
+            self.attention(step, sequence, captured)
+        fault = self._faults.pop(sequence.id, None)
         if "residual" in captured.arrays:
             fault = self._stream(step, sequence, captured, captures) or fault
         for routed in router_events(
@@ -62,7 +72,7 @@ class CaptureReport:
         ):
             if routed.layers:
                 self._emit(routed)
-        self.absences.unseen(sequence, captured.layers, stream="residual" in captured.arrays)
+        self.absences.unseen(sequence, captured.layers + captured.told, stream="residual" in captured.arrays)
         return fault
 
     def _stream(self, step: int, sequence: Sequence, captured: Captured, captures: CaptureSchedule) -> str | None:

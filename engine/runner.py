@@ -7,6 +7,8 @@ the device works and Python is free: that is when the step before is looked at.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +63,9 @@ class Forward(Protocol):
         Returns for each row the `[vocab]` logits of its last position, if it chooses a token, and what was captured.
         """
 
+    def of_layer(self, layer: int) -> list[tuple[Sequence, Captured]]:
+        """What the pass that is under way captured of a layer's attention: the pass lets go of it."""
+
     def copy(self, source: int, target: int) -> None:
         """Copy a block of the KV store."""
 
@@ -91,6 +96,8 @@ class Step:
     """How it was timed; it is done then."""
     spans: list[Span] = field(default_factory=list)
     """How long each operation took, when there were barriers."""
+    paused_ns: int = 0
+    """For how long its operations waited meanwhile for attention to be told: no part of `eval_ns`."""
     by_layer: list[Captured] = field(default_factory=list)
     """What is evaluated and read layer by layer."""
     _reading: Future[None] | None = None
@@ -155,11 +162,29 @@ class Runner:
         step.timing = "gpu_capture"
         return step
 
-    def timed(self, number: int, plan: Plan, stopwatch: Stopwatch) -> Step:
-        """Run a step operation by operation, each with a barrier, to its end."""
+    def timed(self, number: int, plan: Plan, stopwatch: Stopwatch, tell: Callable[[Sequence, Captured], None]) -> Step:
+        """Run a step operation by operation, each with a barrier, to its end.
+
+        Args:
+            tell: called with what was captured of a request's attention in a layer, as the layer finishes.
+        """
+        told: dict[Sequence, list[int]] = defaultdict(list)
+
+        def finished(layer: int) -> None:
+            for sequence, captured in self._forward.of_layer(layer):
+                assert sequence.captures is not None, "nothing is captured without a plan"
+                captured.keep(sequence.captures)
+                told[sequence].append(layer)
+                if captured.rows is not None:
+                    stopwatch.evaluate("capture", captured.outputs + captured.arrays["attention"])
+                    tell(sequence, captured)
+
         start = time.perf_counter_ns()
-        with stopwatch.running(choosing=any(row.chooses for row in plan.rows)):
+        with stopwatch.running(choosing=any(row.chooses for row in plan.rows), finished=finished):
             results = self._run(plan)
+        for result in results:
+            if result.captured is not None:
+                result.captured.told = told[result.row.sequence]
         captured = [array for result in results if result.captured is not None for array in result.captured.outputs]
         chosen = [array for result in results for array in (result.logits, result.token) if array is not None]
         written = [array for result in results for array in result.written]
@@ -168,7 +193,8 @@ class Runner:
         stopwatch.evaluate("rest", written)
         step = Step(number, results, [], build_ns=0, device_from=start, timing="barriers", spans=stopwatch.spans)
         step.done_at = time.perf_counter_ns()
-        step.eval_ns = step.done_at - start
+        step.paused_ns = stopwatch.paused_ns
+        step.eval_ns = step.done_at - start - step.paused_ns
         return step
 
     def _run(self, plan: Plan) -> list[RowResult]:

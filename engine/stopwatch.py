@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from engine.device import mx
@@ -84,6 +84,7 @@ class Stopwatch:
 
     Attributes:
         spans: what was timed since `running` was entered, each after those inside it.
+        paused_ns: for how long nothing was timed meanwhile, because somebody was told that a layer had finished.
     """
 
     def __init__(self, taps: Taps, now_ns: Callable[[], int]) -> None:
@@ -96,17 +97,22 @@ class Stopwatch:
         self._after = False
         self._last_ns = 0
         self._run = -1
+        self._finished: Callable[[int], None] | None = None
         self.spans: list[Span] = []
+        self.paused_ns = 0
 
     @contextmanager
-    def running(self, *, choosing: bool) -> Iterator[None]:
+    def running(self, *, choosing: bool, finished: Callable[[int], None] | None = None) -> Iterator[None]:
         """Time the passes in this context.
 
         Args:
             choosing: whether the step chooses any token. If not, nothing after the layers is computed in a normal step,
                 nor is it here. (The last layer is, and it is a little more than a normal step does.)
+            finished: called with a layer's number when all of it has been computed and the next has not begun. What it
+                takes is no operation's time, but for what it lets be evaluated.
         """
         self.spans, self._run, self._choosing = [], -1, choosing
+        self._finished, self.paused_ns = finished, 0
         if not self._places:
             self._places = list(self._find())
         self._swap.tap(self._model, self._around_model)
@@ -119,11 +125,16 @@ class Stopwatch:
             self._stack.clear()
 
     def evaluate(self, kind: SpanKind, arrays: list[mx.array]) -> None:
-        """Wait for arrays that are left after the pass; the time goes under this name."""
+        """Wait for arrays that are left after the pass, or a layer; the time goes under this name, once a pass."""
         if arrays:
             start = self._now_ns()
             mx.eval(arrays)
-            self.spans.append(Span(kind, None, "", "", self._run, False, start, self._now_ns() - start))
+            took = self._now_ns() - start
+            for index, span in enumerate(self.spans):
+                if (span.kind, span.run) == (kind, self._run) and kind in ("choice", "capture"):
+                    self.spans[index] = replace(span, duration_ns=span.duration_ns + took)
+                    return
+            self.spans.append(Span(kind, None, "", "", self._run, False, start, took))
 
     def _find(self) -> Iterator[_Place]:
         inside: set[int] = set()
@@ -152,6 +163,8 @@ class Stopwatch:
                 kind = "lookup"
             out = self._timed(kind, layer, place.path, call, *args, **kwargs)
             self._after = self._after or last
+            if is_layer and place.layer is not None and self._finished is not None:
+                self._pause(self._finished, place.layer)
             return out
 
         return around
@@ -181,6 +194,17 @@ class Stopwatch:
         took = self._now_ns() - start - scope.inner_ns
         self.spans.append(Span("rest", None, "", "", self._run, False, start, took))
         return out
+
+    def _pause(self, finished: Callable[[int], None], layer: int) -> None:
+        """Say that a layer has finished: whatever that leads to is the time of no scope."""
+        start, evaluated = self._now_ns(), self._captured_ns()
+        finished(layer)
+        self._last_ns = self._now_ns()
+        self._stack[-1].inner_ns += self._last_ns - start
+        self.paused_ns += self._last_ns - start - (self._captured_ns() - evaluated)
+
+    def _captured_ns(self) -> int:
+        return sum(span.duration_ns for span in self.spans if span.kind == "capture")
 
     def _attend(self, kernel: Kernel, q: mx.array, k: Any, v: Any, **more: Any) -> mx.array:
         out: mx.array = self._timed("attention", None, "", kernel, q, k, v, **more)

@@ -292,7 +292,7 @@ export const ABSENT_REASONS = Object.freeze(/** @type {const} */ ([
  * @property {number} sample_ns time spent choosing tokens and their statistics
  * @property {number} capture_ns time spent copying captured arrays
  * @property {number} unused_rows rows whose result nobody needed: their request had ended when it came (pipelining)
- * @property {string | null} timing barriers: its operations were timed, one after another, which makes it slower than normal; eval_ns then counts from when its graph began to be built. gpu_capture: Metal wrote down what the GPU did, which is slower too. None: a normal step
+ * @property {string | null} timing barriers: its operations were timed, one after another, which makes it slower than normal; eval_ns then counts from when its graph began to be built, without the pauses between its layers in which attention was told, which are part of capture_ns. gpu_capture: Metal wrote down what the GPU did, which is slower too. None: a normal step
  * @property {number | null} operations_ns for a step with barriers: sum of its kernels' durations
  * @property {number | null} normal_ns for a timed step: median eval_ns of the latest normal steps with as many decoding rows and prompt positions; None when there was none
  * @property {number} normal_steps how many steps that median is of
@@ -489,7 +489,7 @@ export const ABSENT_REASONS = Object.freeze(/** @type {const} */ ([
  * @property {string} operation embedding, norm, qkv_projection, rope, kv_write, attention (with the gathering of its keys), output_projection, mlp, mixer (what mixes tokens without the attention kernel), linear (a matrix product whose part in the layer could not be told), head, choice (of tokens, on the device), capture (of what is recorded), other (the rest of its scope: residual adds, reshapes, gathering)
  * @property {string | null} module where it is in the layer, or in the model outside the layers, by the model's own names, such as self_attn.q_proj; the rest of a module carries the module's name; None for what is no module's
  * @property {string | null} request the request whose own pass it was in; None where the step's rows share one pass
- * @property {number} start_ns start, on the run's clock; for the rest of a scope, which is in pieces, where the scope began
+ * @property {number} start_ns start, on the run's clock; for what is in pieces (the rest of a scope, capture after each layer), where the scope or the first piece began
  * @property {number} duration_ns duration, without what was timed inside it
  * @property {string} timing how it was timed: barriers (slower than normal)
  */
@@ -722,7 +722,7 @@ export const FIELDS = Object.freeze({
     sample_ns: { unit: "ns", meaning: "time spent choosing tokens and their statistics" },
     capture_ns: { unit: "ns", meaning: "time spent copying captured arrays" },
     unused_rows: { unit: null, meaning: "rows whose result nobody needed: their request had ended when it came (pipelining)" },
-    timing: { unit: null, meaning: "barriers: its operations were timed, one after another, which makes it slower than normal; eval_ns then counts from when its graph began to be built. gpu_capture: Metal wrote down what the GPU did, which is slower too. None: a normal step" },
+    timing: { unit: null, meaning: "barriers: its operations were timed, one after another, which makes it slower than normal; eval_ns then counts from when its graph began to be built, without the pauses between its layers in which attention was told, which are part of capture_ns. gpu_capture: Metal wrote down what the GPU did, which is slower too. None: a normal step" },
     operations_ns: { unit: "ns", meaning: "for a step with barriers: sum of its kernels' durations" },
     normal_ns: { unit: "ns", meaning: "for a timed step: median eval_ns of the latest normal steps with as many decoding rows and prompt positions; None when there was none" },
     normal_steps: { unit: null, meaning: "how many steps that median is of" },
@@ -883,7 +883,7 @@ export const FIELDS = Object.freeze({
     operation: { unit: null, meaning: "embedding, norm, qkv_projection, rope, kv_write, attention (with the gathering of its keys), output_projection, mlp, mixer (what mixes tokens without the attention kernel), linear (a matrix product whose part in the layer could not be told), head, choice (of tokens, on the device), capture (of what is recorded), other (the rest of its scope: residual adds, reshapes, gathering)" },
     module: { unit: null, meaning: "where it is in the layer, or in the model outside the layers, by the model's own names, such as self_attn.q_proj; the rest of a module carries the module's name; None for what is no module's" },
     request: { unit: null, meaning: "the request whose own pass it was in; None where the step's rows share one pass" },
-    start_ns: { unit: "ns", meaning: "start, on the run's clock; for the rest of a scope, which is in pieces, where the scope began" },
+    start_ns: { unit: "ns", meaning: "start, on the run's clock; for what is in pieces (the rest of a scope, capture after each layer), where the scope or the first piece began" },
     duration_ns: { unit: "ns", meaning: "duration, without what was timed inside it" },
     timing: { unit: null, meaning: "how it was timed: barriers (slower than normal)" },
   }),
