@@ -2,26 +2,13 @@
 
 import { ApiError, cancelRequest, estimateCapture, submitPrompt } from "./api.js";
 import { costWords } from "./capture-cost.js";
+import { DEFAULTS, LEVELS, MOST_TOKENS, PRESETS, areDefault, recallSettings, rememberSettings } from "./composer-settings.js";
 import { fill, h, press, setText } from "./dom.js";
 import { phaseOf, selectedRequest } from "./model.js";
 import { PromptHistory, askedIn } from "./prompt-history.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./store.js").State} State */
-
-/** @type {Record<string, Record<string, number>>} */
-const PRESETS = {
-  factual: { temperature: 0 },
-  balanced: { temperature: 0.7, top_p: 0.9 },
-  creative: { temperature: 1, top_p: 0.95, min_p: 0.05 },
-};
-
-/** @type {Record<string, string>} */
-const LEVELS = {
-  light: "tokens, probabilities and sampler; no arrays",
-  follow: "also attention rows and residuals of every position",
-  full: "also the lens of every token, computed at once",
-};
 
 /** A pause in typing before the server is asked what it would cost, in milliseconds. */
 const PAUSE_MS = 250;
@@ -37,7 +24,7 @@ class Composer {
   constructor(root, store, actions) {
     this.store = store;
     this.actions = actions;
-    this.preset = "factual";
+    this.preset = DEFAULTS.preset;
     /** @type {AbortController | null} the answer that this page waits for */
     this.waiting = null;
     this.history = new PromptHistory();
@@ -45,15 +32,17 @@ class Composer {
     this.mine = null;
     /** What the cost that is shown, or awaited, is of. */
     this.asked = "";
+    /** What was refused, and why is said below it. */
+    this.refused = "";
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.pause = undefined;
     this.prompt = h("textarea", { "aria-label": "Prompt", placeholder: "Ask the model something…", rows: 3, oninput: () => this.typed(), onkeydown: /** @type {EventListener} */ ((e) => this.key(/** @type {KeyboardEvent} */ (e))) });
     this.again = h("button", { type: "button", class: "plain again", hidden: "", onclick: () => this.askAgain() }, "Ask what is on screen");
-    this.presets = Object.keys(PRESETS).map((name) => h("button", { type: "button", "data-value": name, onclick: () => this.choose(name) }, name));
+    this.presets = Object.keys(PRESETS).map((name) => h("button", { type: "button", "data-value": name, onclick: () => this.set({ ...this.settings(), preset: name }) }, name));
     this.sampling = h("span", { class: "grow" });
-    this.most = h("input", { type: "number", min: 1, max: 8192, step: 1, value: 64, "aria-label": "Most tokens to generate", oninput: () => this.showCost() });
-    this.capture = h("select", { "aria-label": "Capture", onchange: () => this.showCost() }, Object.keys(LEVELS).map((level) => h("option", { value: level }, level)));
-    this.capture.value = "follow";
+    this.most = h("input", { type: "number", min: 1, max: MOST_TOKENS, step: 1, "aria-label": "Most tokens to generate", oninput: () => this.changed() });
+    this.capture = h("select", { "aria-label": "Capture", onchange: () => this.changed() }, Object.keys(LEVELS).map((level) => h("option", { value: level }, level)));
+    this.reset = h("button", { type: "button", class: "plain again", onclick: () => this.set(DEFAULTS, true), "data-tip": settingsWords(DEFAULTS) }, "defaults");
     this.cost = h("p", { class: "cost" });
     this.problem = h("p", { class: "problem", role: "alert" });
     this.send = h("button", { type: "submit", class: "primary", "data-tip": "Ctrl or ⌘ with Enter" }, "Send");
@@ -64,21 +53,36 @@ class Composer {
       this.prompt,
       h("div", { class: "segmented", role: "group", "aria-label": "Preset" }, this.presets),
       h("div", { class: "row" }, this.sampling),
-      h("div", { class: "row" }, h("label", null, "capture", this.capture)),
+      h("div", { class: "row" }, h("label", { class: "grow" }, "capture", this.capture), this.reset),
       this.cost,
       h("div", { class: "row" }, h("label", { class: "grow", "data-tip": "Most tokens to generate" }, "max", this.most), this.stop, this.send),
       this.problem,
     );
     fill(root, h("div", { class: "heading" }, h("h2", null, "Ask"), this.again), this.fields);
-    this.choose(this.preset);
+    this.set(recallSettings());
   }
 
-  /** @param {string} name */
-  choose(name) {
-    this.preset = name;
-    press(this.presets, name);
-    const values = Object.entries(PRESETS[name]).map(([key, value]) => `${key.replace("_", "-")} ${value}`);
-    setText(this.sampling, values.join(" · ") + (PRESETS[name].temperature === 0 ? " (greedy)" : ""));
+  /** What is chosen now. @returns {import("./composer-settings.js").Settings} */
+  settings() {
+    return { preset: this.preset, most: this.maxTokens(), capture: this.capture.value };
+  }
+
+  /** @param {import("./composer-settings.js").Settings} settings @param {boolean} [pressed] the button that goes away had the focus */
+  set({ preset, most, capture }, pressed = false) {
+    this.preset = preset;
+    this.most.value = String(most);
+    this.capture.value = capture;
+    press(this.presets, preset);
+    setText(this.sampling, samplingWords(preset));
+    this.changed();
+    if (pressed) this.presets.find((button) => button.dataset.value === preset)?.focus();
+  }
+
+  /** By the person's hand, or by what is remembered. */
+  changed() {
+    rememberSettings(this.settings());
+    this.reset.hidden = areDefault(this.settings());
+    this.showCost();
   }
 
   /** @param {State} state @param {Set<string>} changed */
@@ -86,7 +90,7 @@ class Composer {
     if (!["health", "connection", "live", "header", "run", "requests", "selection"].some((what) => changed.has(what))) return;
     const closed = closedBecause(state);
     this.prompt.disabled = closed !== null;
-    for (const field of [this.most, this.capture, ...this.presets]) field.disabled = closed !== null;
+    for (const field of [this.most, this.capture, this.reset, ...this.presets]) field.disabled = closed !== null;
     this.send.disabled = closed !== null || this.prompt.value.trim() === "";
     const running = this.running(state);
     this.stop.hidden = running === null;
@@ -124,8 +128,10 @@ class Composer {
     if (closed !== null) return;
     const level = this.capture.value;
     const text = this.prompt.value.trim();
-    const asked = JSON.stringify([level, text, this.maxTokens()]);
-    if (level === "light" || text === "") {
+    const asked = JSON.stringify(this.body());
+    if (this.refused !== "" && asked !== this.refused) this.sayProblem("");
+    // Why it was refused is said once, below; what it would have cost is of no more use.
+    if (level === "light" || text === "" || this.refused !== "") {
       this.asked = "";
       setText(this.cost, `${LEVELS[level]}.`);
     } else if (asked !== this.asked) {
@@ -142,7 +148,8 @@ class Composer {
     if (!body) return;
     let cost;
     try {
-      cost = `${words}: ${costWords(await estimateCapture(body))}`;
+      const told = await estimateCapture(body);
+      cost = told.refused ? costWords(told) : `${words}: ${costWords(told)}`;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       cost = sentence(error.message);
@@ -193,7 +200,7 @@ class Composer {
     event.preventDefault();
     const body = this.body();
     if (!body || this.prompt.value.trim() === "" || this.send.disabled) return;
-    setText(this.problem, "");
+    this.sayProblem("");
     const chat = "messages" in body;
     const text = this.prompt.value;
     this.waiting = new AbortController();
@@ -208,10 +215,16 @@ class Composer {
       done.catch(() => {}); // the event stream tells how the request ended
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      setText(this.problem, sentence(error.message));
+      this.sayProblem(error.message, this.prompt.value === text ? JSON.stringify(body) : "");
     } finally {
       this.showCost();
     }
+  }
+
+  /** @param {string} problem "" for none @param {string} [refused] what it is about, which it goes away with */
+  sayProblem(problem, refused = "") {
+    this.refused = refused;
+    setText(this.problem, problem && sentence(problem));
   }
 
   async cancel() {
@@ -222,9 +235,20 @@ class Composer {
     } catch (error) {
       // Leaving is a cancellation too, of what this page itself asked for.
       if (id === this.mine) this.waiting?.abort();
-      else setText(this.problem, sentence(/** @type {Error} */ (error).message));
+      else this.sayProblem(/** @type {Error} */ (error).message);
     }
   }
+}
+
+/** @param {string} preset */
+function samplingWords(preset) {
+  const values = Object.entries(PRESETS[preset]).map(([key, value]) => `${key.replace("_", "-")} ${value}`);
+  return values.join(" · ") + (PRESETS[preset].temperature === 0 ? " (greedy)" : "");
+}
+
+/** @param {import("./composer-settings.js").Settings} settings */
+function settingsWords({ preset, most, capture }) {
+  return `Back to ${preset}, capture ${capture}, at most ${most} tokens`;
 }
 
 /** Why nothing can be sent, or null. @param {State} state */

@@ -6,6 +6,7 @@ import { installExplanations } from "./explain.js";
 import { helpDialog } from "./help.js";
 import { installKeys } from "./keys.js";
 import { requestList, traceList } from "./lists.js";
+import { remember } from "./remembered.js";
 import { ribbon } from "./ribbon.js";
 import { Runs } from "./runs.js";
 import { createStore } from "./store.js";
@@ -43,6 +44,9 @@ store.subscribe((state, changed) => {
   for (const view of views) view.update(state, changed);
   if (changed.has("selection") || changed.has("run")) document.title = state.run ? `${state.run.name} · Tokenwalk` : "Tokenwalk";
 });
+// Before anything has come: no control is there, or can be pressed, that could not act yet.
+store.mark("run");
+store.flush();
 
 installTips();
 installExplanations();
@@ -72,12 +76,9 @@ function sent(request) {
 
 /** @param {"dark" | "light"} theme */
 function applyTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  try {
-    localStorage.setItem("tokenwalk.theme", theme);
-  } catch {
-    // Storage can be forbidden; the choice then lasts as long as the page.
-  }
+  const { dataset } = document.documentElement;
+  if (dataset.theme !== theme) remember("theme", theme); // chosen: until then it is the system's
+  dataset.theme = theme;
 }
 
 /** @param {string | null} text */

@@ -86,11 +86,12 @@ class Ribbon {
     this.place = h("span", { class: "place" });
     const step = (/** @type {number} */ by, /** @type {string} */ name, /** @type {string} */ sign) =>
       h("button", { type: "button", "aria-label": name, onclick: () => this.step(by) }, sign);
+    this.steps = [step(-1, "Token before", "←"), step(1, "Next token", "→")];
     fill(
       root,
       h("div", { class: "controls" }, this.modes, this.key, h("p", { class: "legend" }, this.legend, " ", this.about)),
       this.scroller,
-      h("div", { class: "where" }, h("p", { class: "titled" }, this.place, about("ribbon")), h("div", { class: "steps" }, saveButton(this.store, () => this.saves()), step(-1, "Token before", "←"), step(1, "Next token", "→"))),
+      h("div", { class: "where" }, h("p", { class: "titled" }, this.place, about("ribbon")), h("div", { class: "steps" }, saveButton(this.store, () => this.saves()), this.steps)),
     );
     press(this.modes.querySelectorAll("button"), this.mode);
     this.observer = new IntersectionObserver((entries) => this.sawSegments(entries), { root: this.scroller, rootMargin: "60px" });
@@ -217,6 +218,7 @@ class Ribbon {
       this.current = chip;
     }
     const total = this.record?.tokens.length ?? 0;
+    for (const button of this.steps ?? []) button.disabled = total === 0;
     if (this.place) {
       fill(this.place, ...(selection.position === null || selection.position >= total ? [] : ["token ", h("b", null, count(selection.position)), ` of 0–${count(total - 1)}`]));
     }

@@ -2,6 +2,7 @@
 // would; at the end everything is selected as it was before.
 
 import { fill, h, setText } from "../dom.js";
+import { recall, remember } from "../remembered.js";
 import { tourSteps } from "./steps.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -12,7 +13,7 @@ import { tourSteps } from "./steps.js";
 export const STEPS = 10;
 
 /** Where this browser remembers how far one came: a step's index, or "done". */
-const MEMORY = "tokenwalk.tour";
+const MEMORY = "tour";
 
 export class Tour {
   /** @param {HTMLElement} root @param {Store} store @param {Runs} runs */
@@ -44,14 +45,14 @@ export class Tour {
 
   /** How the button that starts it is called: it goes on where one left. */
   label() {
-    const at = remembered();
+    const at = recall(MEMORY);
     if (at === null) return "Take the tour";
     return at === "done" ? "Take the tour again" : `Go on with the tour, ${Number(at) + 1}/${STEPS}`;
   }
 
   /** Whether nobody has taken it, or begun to, in this browser. */
   isNew() {
-    return remembered() === null;
+    return recall(MEMORY) === null;
   }
 
   async start() {
@@ -60,9 +61,11 @@ export class Tour {
       this.next.focus();
       return;
     }
+    await this.ready();
+    if (this.isOpen()) return;
     const { run, selection, following, health } = store.state;
     this.before = { selection: { ...selection }, following, focus: document.activeElement };
-    const at = Number(remembered() ?? 0);
+    const at = Number(recall(MEMORY) ?? 0);
     // Who replays a file is told of that file.
     const sample = run && health?.mode === "replay" && tourSteps(run) ? run.name : (health?.default_trace ?? null);
     if (sample !== null && run?.name !== sample) await this.runs.open(sample);
@@ -79,12 +82,29 @@ export class Tour {
     this.next.focus();
   }
 
+  /** Until it is known which recording it is about, and while that is being read, there is nothing to tell. @returns {Promise<void>} */
+  ready() {
+    const { store } = this;
+    const known = () => {
+      const { health, loading } = store.state;
+      return health !== null && (loading === null || (health.mode === "live" && loading.name !== health.default_trace));
+    };
+    if (known()) return Promise.resolve();
+    return new Promise((resolve) => {
+      const leave = store.subscribe(() => {
+        if (!known()) return;
+        leave();
+        resolve();
+      });
+    });
+  }
+
   /** @param {number} index */
   go(index) {
     const step = this.steps?.[index];
     if (!step) return;
     this.index = index;
-    remember(String(index));
+    remember(MEMORY, String(index));
     setText(this.place, `Tour ${index + 1}/${STEPS}`);
     setText(this.title, step.title);
     setText(this.words, step.words);
@@ -101,7 +121,7 @@ export class Tour {
   forward() {
     if (this.index < STEPS - 1) this.go(this.index + 1);
     else {
-      remember("done");
+      remember(MEMORY, "done");
       this.end();
     }
   }
@@ -160,23 +180,5 @@ export class Tour {
     else return;
     event.preventDefault();
     event.stopPropagation();
-  }
-}
-
-/** @returns {string | null} */
-function remembered() {
-  try {
-    return localStorage.getItem(MEMORY);
-  } catch {
-    return null; // storage can be forbidden; then every visit is the first
-  }
-}
-
-/** @param {string} value */
-function remember(value) {
-  try {
-    localStorage.setItem(MEMORY, value);
-  } catch {
-    // Then it is not resumed.
   }
 }
