@@ -19,7 +19,7 @@ class TextPart(Body):
 def _only_nothing(value: object) -> None:
     """Accept what an OpenAI client writes back for fields that were empty in an answer."""
     if value not in (None, [], {}, ""):
-        raise ValueError("is not supported by this server; only text is")
+        raise ValueError("only text is supported by this server")
 
 
 Unsupported = Annotated[None, BeforeValidator(_only_nothing)]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from backend.errors import ApiError
+from backend.validation import first_fault
 from engine.capture import CapturePlan
 from engine.request import SamplingParams
 
@@ -212,15 +213,12 @@ def parse_body(model: type[Model], value: Mapping[str, Any]) -> Model:
     try:
         return model.model_validate(known)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        param = _path(first["loc"])
-        if first["type"] == "extra_forbidden":
-            known_names = ", ".join(sorted(_fields_at(model, first["loc"][:-1])))
-            message = f"there is no parameter {param!r}; expected one of {known_names}"
-            raise ApiError(400, message, param=param, code="unknown_parameter") from error
-        message = first["msg"].removeprefix("Value error, ")
-        given = "" if first["type"] == "missing" else f", which is {_short(first['input'])}"
-        raise ApiError(400, f"{param}{given}: {message[:1].lower()}{message[1:]}", param=param) from error
+        fault = first_fault(error.errors(include_url=False), known)
+        if fault.kind == "extra_forbidden":
+            known_names = ", ".join(sorted(_fields_at(model, fault.location[:-1])))
+            message = f"there is no parameter {fault.param!r}; expected one of {known_names}"
+            raise ApiError(400, message, param=fault.param, code="unknown_parameter") from error
+        raise ApiError(400, fault.message, param=fault.param) from error
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> set[str]:
@@ -235,12 +233,3 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> set[s
 def _kinds(annotation: Any) -> list[Any]:
     """A type, and all those that it is made of."""
     return [annotation, *(kind for part in get_args(annotation) for kind in _kinds(part))]
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -122,7 +122,7 @@ def test_several_continuations_at_once(http: httpx.Client) -> None:
         ({"position": 5}, "token", "neither"),
         ({"position": 5, "token": 65, "text": "A"}, "token", "both"),
         ({"position": 73, "text": "A"}, "position", "72 tokens"),
-        ({"position": 0, "text": "A"}, "position", "greater than or equal to 1"),
+        ({"position": 0, "text": "A"}, "position", "position is 0; expected at least 1"),
         ({"text": "A"}, "position", "required"),
         ({"position": 5, "token": 264}, "token", "0 to 263"),
         ({"position": 5, "text": "A", "prompt": "A"}, "prompt", "no parameter"),
