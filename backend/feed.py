@@ -61,11 +61,14 @@ class Selection:
 
 def _layer(frame: Frame) -> int | None:
     """The one layer that a frame is about; None when it is about several or none."""
-    if frame.kind not in ("attention", "kernel"):
+    if frame.kind not in ("attention", "attention.summary", "kernel"):
         return None
     header, data = parse(frame.payload, binary=frame.binary)
-    layer: int | None = header.get("layer")
-    return layer if data is None or data.shape[0] == 1 else None
+    if data is not None and data.shape[0] != 1:
+        return None
+    layers = header.get("layers")  # of a summary, which has no first layer
+    layer: int | None = layers[0] if layers else header.get("layer")
+    return layer
 
 
 def _listed(command: dict[str, Any], name: str, of: type) -> frozenset[Any] | None:

@@ -78,23 +78,29 @@ class Absences:
                 for first_position, end_position in runs(np.flatnonzero(captures.forms[first:end] == form) + first):
                     self._over_budget(sequence, captures, form, [first_position, end_position])
 
-    def unseen(self, sequence: Sequence, layers: list[int], *, stream: bool) -> None:
-        """Say once what cannot be seen in this model: the attention of some layers, the residual stream."""
+    def unseen(self, sequence: Sequence, layers: list[int], position: int, *, stream: bool) -> None:
+        """Say once what cannot be seen in this model: the attention of some layers, the residual stream.
+
+        Args:
+            layers: whose attention a pass left.
+            position: its first; where a layer is lost that was seen before, it is from here on.
+        """
         captures, wanted = sequence.captures, sequence.plan.wanted
-        if sequence.said_unseen or captures is None:
+        if captures is None:
             return
-        if not stream and wanted - {"attention"}:
-            sequence.said_unseen = True
+        if not stream and wanted - {"attention"} and not sequence.said_streamless:
+            sequence.said_streamless = True
             detail = "the layers of this model do not hand on one vector for each token"
             self._emit(Absent(what="residual", reason="unsupported", request=sequence.id, detail=detail))
         asked = sequence.plan.layers_of(self._visible.layers) if "attention" in wanted else []
-        unseen = sorted(set(asked) - set(layers))
+        at = None if sequence.said_unseen is None else [position, captures.stop]
+        said = sequence.said_unseen or set()
+        unseen = sorted(set(asked) - set(layers) - said)
+        sequence.said_unseen = said.union(unseen)
         if unseen:
-            sequence.said_unseen = True
             detail = "these layers do not attend through a kernel that can be watched, or keep their keys out of order"
-            self._emit(
-                Absent(what="attention", reason="unsupported", request=sequence.id, layers=unseen, detail=detail)
-            )
+            about: dict[str, Any] = {"what": "attention", "reason": "unsupported", "request": sequence.id}
+            self._emit(Absent(**about, positions=at, layers=unseen, detail=detail))
 
     def _parts(self, sequence: Sequence, captures: CaptureSchedule) -> None:
         """The layers and heads whose attention the plan leaves out."""
@@ -123,5 +129,6 @@ class Absences:
                     request=sequence.id,
                     positions=positions,
                     detail=f"{became}{numbers}",
+                    instead="attention.summary" if kept else None,
                 )
             )

@@ -538,6 +538,10 @@ class Absent(Event):
     layers: list[int] | None = doc("layers; None for all", default=None)
     heads: list[int] | None = doc("query heads; None for all", default=None)
     detail: str | None = doc("more in words, such as the bytes needed and the budget", default=None)
+    instead: str | None = doc(
+        "for over_budget: the kind of frame that these positions have in its place: attention.summary; None for none",
+        default=None,
+    )
     computed_by: list[dict[str, Any]] | None = doc(
         "for prefix_cached: whose pass computed these positions: request and positions [from, to), where its own rows "
         "are; a position that nobody is remembered for is missing",

@@ -72,7 +72,8 @@ class CaptureReport:
         ):
             if routed.layers:
                 self._emit(routed)
-        self.absences.unseen(sequence, captured.layers + captured.told, stream="residual" in captured.arrays)
+        seen, stream = captured.layers + captured.told, "residual" in captured.arrays
+        self.absences.unseen(sequence, seen, captured.positions[0], stream=stream)
         return fault
 
     def _stream(self, step: int, sequence: Sequence, captured: Captured, captures: CaptureSchedule) -> str | None:

@@ -65,8 +65,10 @@ class Sequence:
     """Leading positions whose KV was found in the prefix cache when the request was admitted."""
     captured_until: int = 0
     """Positions below this have been captured, and are not again when they are recomputed."""
-    said_unseen: bool = False
-    """Whether it has been said which layers' attention cannot be seen."""
+    said_unseen: set[int] | None = None
+    """The layers of which it has been said that their attention cannot be seen; None before the first captured pass."""
+    said_streamless: bool = False
+    """Whether it has been said that the model has no residual stream."""
     said_unreadable: set[str] = field(default_factory=set)
     """Which readings (lens, attribution) it has been said of that the model has none."""
     preemptions: int = 0

@@ -120,7 +120,8 @@ def rewrite(
         | (facts or {})
     )
     if reduction.drop:
-        facts["dropped"] = ",".join(sorted(reduction.drop))
+        before = set(filter(None, facts.get("dropped", "").split(",")))
+        facts["dropped"] = ",".join(sorted(reduction.drop | before))
     writer = TraceWriter(partial, facts=facts)
     written = Written(output)
     try:

@@ -11,6 +11,7 @@ from engine.events import SCHEMA_VERSION
 from engine.trace.checking import Check, Checker, Continuity, Fields
 from engine.trace.reader import Trace
 from engine.trace.verify_blocks import BlockRefs, BlockTables
+from engine.trace.verify_captures import Captures
 from engine.trace.verify_readings import LastLens, Sums, Targets
 from engine.trace.verify_requests import Choices, Lives, Times
 from engine.trace.verify_steps import Kernels, Proofs, Steps
@@ -23,8 +24,8 @@ _MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, Arith
 
 
 def verify(trace: Trace, *, seen: Callable[[Frame], None] | None = None) -> list[Check]:
-    """Read a whole trace and check it: file, order of events, attention, residuals, requests, tokens, text, lens,
-    attribution, blocks, slots, steps and their times.
+    """Read a whole trace and check it: file, order of events, attention, residuals, what was to be captured, requests,
+    tokens, text, lens, attribution, blocks, slots, steps and their times.
 
     `seen` is called with every frame, for showing progress. Wrong contents are failed checks, not errors.
     """
@@ -34,6 +35,7 @@ def verify(trace: Trace, *, seen: Callable[[Frame], None] | None = None) -> list
         Attention(),
         Residuals(),
         NotNumbers(),
+        Captures(continuity),
         Lives(continuity, trace.open_end),
         Answers(),
         Choices(continuity),

@@ -535,6 +535,7 @@ export const ABSENT_REASONS = Object.freeze(/** @type {const} */ ([
  * @property {number[] | null} layers layers; None for all
  * @property {number[] | null} heads query heads; None for all
  * @property {string | null} detail more in words, such as the bytes needed and the budget
+ * @property {string | null} instead for over_budget: the kind of frame that these positions have in its place: attention.summary; None for none
  * @property {Record<string, any>[] | null} computed_by for prefix_cached: whose pass computed these positions: request and positions [from, to), where its own rows are; a position that nobody is remembered for is missing
  */
 
@@ -920,6 +921,7 @@ export const FIELDS = Object.freeze({
     layers: { unit: null, meaning: "layers; None for all" },
     heads: { unit: null, meaning: "query heads; None for all" },
     detail: { unit: null, meaning: "more in words, such as the bytes needed and the budget" },
+    instead: { unit: null, meaning: "for over_budget: the kind of frame that these positions have in its place: attention.summary; None for none" },
     computed_by: { unit: null, meaning: "for prefix_cached: whose pass computed these positions: request and positions [from, to), where its own rows are; a position that nobody is remembered for is missing" },
   }),
 });

@@ -11,7 +11,7 @@ from backend.history import History
 from engine.bus import EventBus
 from engine.codec import Frame, encode, parse
 from engine.errors import RequestError
-from engine.events import Attention, Kernel, RunHeader, SlotAssigned
+from engine.events import Attention, AttentionSummary, Kernel, RunHeader, SlotAssigned
 
 
 class Run:
@@ -218,6 +218,21 @@ def test_a_selection_leaves_frames_out_without_calling_them_missing() -> None:
     assert selected(capture=False) == [2, 3, 4, 5]
     assert selected(layers=[5]) == [2, 3, 5, 6]  # attention of several layers comes whole
     assert selected(kinds=["attention"], layers=[5]) == [6]
+
+
+def test_a_layer_of_a_timed_step_is_one_layers() -> None:
+    run = Run()
+    about: dict[str, Any] = {"request": "a", "step": 1, "position": 2, "source_dtype": "f32"}
+    for layer in (4, 5):
+        run.bus.emit(Attention(**about, layer=layer, data=np.zeros((1, 1, 3), np.float32)))
+    for layer in (4, 5):
+        more: dict[str, Any] = {"layers": [layer], "heads": [0], "keys": 3, "kept": 1, "mass": 1.0, "least_mass": 1.0}
+        run.bus.emit(AttentionSummary(**about, **more, data=np.zeros((1, 1, 4), np.float32)))
+    run.bus.flush()
+    feed = Feed(run.bus, run.history, recorded=False)
+    feed.command({"kind": "subscribe", "layers": [5]})
+    feed.command({"kind": "hello"})
+    assert seqs(feed)[1:] == [3, 5]
 
 
 @pytest.mark.parametrize(

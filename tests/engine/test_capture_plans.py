@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -61,16 +62,18 @@ def test_the_estimate_is_what_is_captured_to_the_byte(
     tiny: LoadedModel, walk: MakeWalk, plan: Any, budget: int
 ) -> None:
     told = estimated(tiny, plan)
-    found: dict[str, dict[str, list[int]]] = {kind: {"prompt": [], "generated": []} for kind in told["tensors"]}
+    found: dict[str, dict[str, Counter[int]]] = {
+        kind: {"prompt": Counter(), "generated": Counter()} for kind in told["tensors"]
+    }
     for event in walk(prefill_budget=budget).generate(PROMPT, max_tokens=NEW, capture=plan):
         if isinstance(event, TensorEvent):
             frame = encode(event)
             header, array = parse(frame.payload, binary=True)
             assert array is not None
             part = "prompt" if header["position"] < TOKENS - 1 else "generated"
-            found[frame.kind][part].append(array.nbytes)
+            found[frame.kind][part][header["position"]] += array.nbytes  # of a timed step, a frame a layer
     captured = {
-        kind: {part: {"positions": len(sizes), "bytes": sum(sizes)} for part, sizes in parts.items()}
+        kind: {part: {"positions": len(sizes), "bytes": sizes.total()} for part, sizes in parts.items()}
         for kind, parts in found.items()
     }
     assert captured == told["tensors"]
@@ -115,11 +118,11 @@ def test_requests_with_plans_of_their_own_run_together_as_they_would_alone(tiny:
         alone.core.close()
         assert bench.answer(sequences[name]) == alone.answer(sequence)
         for events, who in ((bench.events, sequences[name]), (alone.events, sequence)):
-            rows[who.id] = {
-                event.position: event.data
-                for event in events
-                if isinstance(event, (Attention, AttentionSummary)) and event.request == who.id
-            }
+            parts: dict[int, list[np.ndarray]] = defaultdict(list)
+            for event in events:
+                if isinstance(event, (Attention, AttentionSummary)) and event.request == who.id:
+                    parts[event.position].append(event.data)
+            rows[who.id] = {position: np.concatenate(layers) for position, layers in parts.items()}
         together, apart = rows[sequences[name].id], rows[sequence.id]
         assert together.keys() == apart.keys()
         for position, data in together.items():
