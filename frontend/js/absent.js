@@ -50,6 +50,20 @@ function saidOfPlace(record, { layer, head }) {
 }
 
 /**
+ * How many layers of a position's attention lack, though others are here, and nothing says why: its pass was cut off.
+ * @param {RequestRecord} record
+ * @param {number} position
+ * @param {number} layers of the model
+ */
+export function layersLost(record, position, layers) {
+  const here = new Set(record.attention.get(position)?.layerNumbers);
+  if (here.size === 0) return 0;
+  let lost = 0;
+  for (let layer = 0; layer < layers; layer += 1) if (!here.has(layer) && !saidOfPlace(record, { layer })) lost += 1;
+  return lost;
+}
+
+/**
  * The same, and of a reading rather what was said of the residual that it would be read from, where no pass left one:
  * whoever is asked for the reading knows only that there is none.
  * @param {RequestRecord} record
@@ -91,18 +105,20 @@ export function whyAbsent(record, what, position, place) {
     return { reason: "released", detail: "this page keeps 160 MiB of arrays and let older ones go; the recording still has them" };
   }
   const computed = rowOf(record, position);
+  const partly = what === "attention" && record.attention.has(position);
   const ended = record.finished !== null || record.rejected !== null;
   if (ended && !computed && position >= record.tokens.length - 1 && record.rows.length > 0) {
     return { reason: "no_pass", detail: "the request ended before a pass over this token was run" };
   }
   if (!ended && !isReading(what)) {
-    if (record.cut) return { reason: "not_recorded", detail: "it ends before the request does" };
+    if (record.cut) return { reason: "not_recorded", detail: partly ? "it ends within this pass" : "it ends before the request does" };
+    if (partly) return { reason: "pending", detail: "its step is timed, and each layer comes when it has finished" };
     return { reason: "pending", detail: computed ? "what its pass left is on its way" : "its pass has not been run yet" };
   }
   if (isReading(what) && record.residual.has(position)) {
     return { reason: "not_computed", detail: `the residuals are here, the ${what} is not yet: ${NOT_READ_YET}` };
   }
-  return { reason: "not_recorded", detail: null };
+  return { reason: "not_recorded", detail: partly ? "other layers of this pass are here; it broke off, or this one was lost" : null };
 }
 
 /** @type {Record<string, string>} */

@@ -31,10 +31,18 @@ export function arrayRoom({ arrayLimit, textBytes }) {
  * @param {RequestRecord} record
  * @param {Frame} frame
  * @param {"attention" | "residual"} what
+ * @param {boolean} [again] whether it had been let go of, and was fetched
  */
-export function keepArray(run, record, frame, what) {
-  const { position } = frame.event;
-  record.released.delete(`${what}:${position}`);
+export function keepArray(run, record, frame, what, again = false) {
+  const { position, seq } = frame.event;
+  const name = `${what}:${position}`;
+  const gone = record.released.get(name);
+  // A further layer of a position whose first ones were let go of: it is fetched with them, or it would look like all.
+  if (gone && !again) {
+    gone.push(seq);
+    return;
+  }
+  if (gone) stillGone(record, name, gone.filter((other) => other !== seq));
   const known = record[what].get(position);
   if (known && what === "attention") {
     run.arrayBytes -= known.byteLength;
@@ -55,6 +63,40 @@ export function countEvent(run, frame) {
   makeRoom(run);
 }
 
+/**
+ * What could not be fetched again is not let go of: it is lost.
+ * @param {RequestRecord} record
+ * @param {readonly number[]} seqs
+ */
+export function giveUp(record, seqs) {
+  for (const [name, gone] of [...record.released]) stillGone(record, name, gone.filter((seq) => !seqs.includes(seq)));
+}
+
+/** Frames further apart than this are fetched one by one: those of a long prompt's layers have all its positions between them. */
+const NEAR = 64;
+
+/**
+ * From which frames to which to fetch.
+ * @param {readonly number[]} seqs
+ * @returns {[number, number][]}
+ */
+export function stretches(seqs) {
+  /** @type {[number, number][]} */
+  const found = [];
+  for (const seq of [...seqs].sort((a, b) => a - b)) {
+    const last = found.at(-1);
+    if (last && seq - last[1] <= NEAR) last[1] = seq;
+    else found.push([seq, seq]);
+  }
+  return found;
+}
+
+/** @param {RequestRecord} record @param {string} name @param {number[]} seqs */
+function stillGone(record, name, seqs) {
+  if (seqs.length) record.released.set(name, seqs);
+  else record.released.delete(name);
+}
+
 /** @param {Run} run */
 function makeRoom(run) {
   const room = arrayRoom(run);
@@ -67,7 +109,9 @@ function release(run) {
   const array = oldest?.record[oldest.what].get(oldest.position);
   if (!oldest || !array) return;
   oldest.record[oldest.what].delete(oldest.position);
-  oldest.record.released.set(`${oldest.what}:${oldest.position}`, array.event.seq);
+  const name = `${oldest.what}:${oldest.position}`;
+  const seqs = array.parts.map((part) => part.event.seq);
+  oldest.record.released.set(name, [...(oldest.record.released.get(name) ?? []), ...seqs]);
   run.arrayBytes -= array.byteLength;
   forget(array);
 }

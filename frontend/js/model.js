@@ -44,7 +44,7 @@ const TITLE_WORDS = 8;
  * @property {RunEvent[]} sent
  * @property {RunEvent[]} absent
  * @property {StepRow[]} rows
- * @property {Map<string, number>} released arrays this page let go of: "attention:12" and the seq of their event
+ * @property {Map<string, number[]>} released arrays this page let go of: "attention:12" and the seqs of their frames
  */
 
 /**
@@ -285,9 +285,9 @@ function stepOf(run, step) {
   return known;
 }
 
-/** @param {Run} run @param {Frame} frame @param {"attention" | "residual"} what */
-function withArray(run, frame, what) {
-  keepArray(run, request(run, frame.event), frame, what);
+/** @param {Run} run @param {Frame} frame @param {"attention" | "residual"} what @param {boolean} [again] */
+function withArray(run, frame, what, again) {
+  keepArray(run, request(run, frame.event), frame, what, again);
   return what;
 }
 
@@ -298,7 +298,7 @@ function withArray(run, frame, what) {
  */
 export function restore(run, frame) {
   const what = frame.event.kind === "attention.summary" ? "attention" : frame.event.kind;
-  if (what === "attention" || what === "residual") withArray(run, frame, what);
+  if (what === "attention" || what === "residual") withArray(run, frame, what, true);
 }
 
 // --- selectors --------------------------------------------------------------------------------------------------------

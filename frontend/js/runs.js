@@ -1,6 +1,7 @@
 // Which run is on screen and where its events come from: the live one, or a recording.
 
 import { ApiError, fetchFrames, fetchHealth, fetchTraces, traceSize, uploadTrace } from "./api.js";
+import { giveUp, stretches } from "./held.js";
 import { createRun, endRun, phaseOf, restore } from "./model.js";
 import { SCHEMA_VERSION } from "./schema.js";
 import { RunBeside } from "./run-beside.js";
@@ -243,9 +244,12 @@ export class Runs {
   async fetchAgain(run, record, seqs) {
     const { store } = this;
     try {
-      for (const frame of await fetchFrames(run.name, Math.min(...seqs), Math.max(...seqs), record.id)) {
-        if (seqs.includes(frame.event.seq)) restore(run, frame);
+      for (const [from, to] of stretches(seqs)) {
+        for (const frame of await fetchFrames(run.name, from, to, record.id)) {
+          if (seqs.includes(frame.event.seq)) restore(run, frame);
+        }
       }
+      giveUp(record, seqs);
       for (const what of ["attention", "residual", "compare"]) store.mark(what);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

@@ -214,11 +214,11 @@ export class Store {
   /** Gets arrays back that the page let go of to save room, for a position that is looked at. @param {string} request @param {number} position @param {Run | null} [run] */
   requestArrays(request, position, run = this.state.run) {
     const record = run?.requests.get(request);
-    const seqs = ["attention", "residual"].map((what) => record?.released.get(`${what}:${position}`));
-    const wanted = seqs.filter((seq) => seq !== undefined && !this.fetching.has(`${run?.name}:${seq}`));
+    const seqs = ["attention", "residual"].flatMap((what) => record?.released.get(`${what}:${position}`) ?? []);
+    const wanted = seqs.filter((seq) => !this.fetching.has(`${run?.name}:${seq}`));
     if (!run || !record || wanted.length === 0) return;
     for (const seq of wanted) this.fetching.add(`${run.name}:${seq}`);
-    this.fetchAgain(run, record, /** @type {number[]} */ (wanted));
+    this.fetchAgain(run, record, wanted);
   }
 
   /** Whether the lens at a position was asked for and is still to come. @param {string} request @param {number} position */

@@ -78,8 +78,26 @@ export class TensorRecord {
    *   many, and what they sum to: the mean over the rows, and the least
    */
   get summary() {
-    const { kind, kept, keys, mass, least_mass: leastMass } = this.event;
-    return kind === SUMMARY ? { kept, keys, mass, leastMass } : null;
+    const { kind, kept, keys } = this.event;
+    if (kind !== SUMMARY) return null;
+    // All parts have as many heads, so each counts by its layers.
+    const mass = this.parts.reduce((sum, part) => sum + part.event.mass * layersOf(part).length, 0) / this.layerNumbers.length;
+    return { kept, keys, mass, leastMass: Math.min(...this.parts.map(({ event }) => event.least_mass)) };
+  }
+
+  /**
+   * What is said of the rows of some layers, whichever frames they came in: the event of the first, with the largest
+   * error and the most that was left out of any.
+   * @param {readonly number[]} [layers] all that are here, where none are named
+   * @returns {RunEvent}
+   */
+  about(layers) {
+    const own = layers ? this.parts.filter((part) => layersOf(part).some((layer) => layers.includes(layer))) : this.parts;
+    const events = (own.length ? own : this.parts).map(({ event }) => event);
+    if (events.length === 1) return events[0];
+    const most = (/** @type {string} */ field) => Math.max(...events.map((event) => event[field] ?? 0));
+    const omitted = events.find((event) => event.omitted)?.omitted ?? null;
+    return { ...events[0], row_sum_error: most("row_sum_error"), omitted, omitted_mass: most("omitted_mass") };
   }
 
   /** Whether a layer and head are here. @param {number} layer @param {number} head */
@@ -119,17 +137,17 @@ export class TensorRecord {
   passing() {
     const known = decoded.get(this);
     if (known) return known;
-    if (!this.plain) return this.spread();
-    const [frame] = this.parts;
-    if (passing.length < frame.length) passing = new Float32Array(frame.length);
-    frame.into(passing);
+    const length = this.plain ? this.parts[0].length : this.layers * this.heads * this.keys;
+    if (passing.length < length) passing = new Float32Array(length);
+    if (this.plain) this.parts[0].into(passing);
+    else this.spread(passing.subarray(0, length));
     return passing;
   }
 
-  /** Every row at its own number. @returns {Float32Array} */
-  spread() {
+  /** Every row at its own number. @param {Float32Array} [whole] where to @returns {Float32Array} */
+  spread(whole = new Float32Array(this.layers * this.heads * this.keys)) {
     const { keys, heads, firstLayer } = this;
-    const whole = new Float32Array(this.layers * heads * keys).fill(NaN);
+    whole.fill(NaN);
     for (const part of this.parts) {
       const layers = layersOf(part);
       const numbers = headsOf(part);
@@ -159,12 +177,13 @@ export class TensorRecord {
 
   /** Entropy in bits of a summarised row as it was; null where the row itself tells. @param {number} layer @param {number} head */
   entropyBits(layer, head) {
-    const [part] = this.parts;
-    const heads = headsOf(part);
-    const [l, h] = [layersOf(part).indexOf(layer), heads.indexOf(head)];
-    if (!this.summary || l < 0 || h < 0) return null;
-    const width = 2 * this.summary.kept + 2;
-    return part.at((l * heads.length + h) * width + width - 1);
+    for (const part of this.event.kind === SUMMARY ? this.parts : []) {
+      const heads = headsOf(part);
+      const [l, h] = [layersOf(part).indexOf(layer), heads.indexOf(head)];
+      const width = 2 * part.event.kept + 2;
+      if (l >= 0 && h >= 0) return part.at((l * heads.length + h) * width + width - 1);
+    }
+    return null;
   }
 
   /**

@@ -146,7 +146,9 @@ export class LayerTable {
     const moved = this.frame.classList.contains("timed") !== (times !== undefined);
     this.frame.classList.toggle("timed", times !== undefined);
     if (moved) this.remeasure();
+    const here = pass.attention && new Set(pass.attention.layerNumbers);
     this.rows.forEach((row, layer) => {
+      row.strip.classList.toggle("hatch", here !== null && !here.has(layer));
       const time = times?.get(layer);
       setText(row.time, time === undefined ? "" : duration(time));
       setAttribute(row.row, "aria-selected", String(layer === selected));
@@ -194,11 +196,12 @@ export class LayerTable {
     const { pass } = this;
     if (!pass) return;
     const { attention, query, target, act } = pass;
+    const layers = attention?.layerNumbers.length ?? 0;
     // The column can be narrow, and what is usual needs no words: that all heads are here.
     const some = attention && attention.headNumbers.length < (pass.run.header?.model.heads ?? 0);
     const who = attention && some ? headsWord(attention) : "heads";
     keepingTerm(this.head, () => {
-      fill(this.heads.strip, term("walk.looked", attention ? [`${who} looked at `, h("span", { class: "where-there-is-room" }, "tokens "), `${attention.event.first_key ?? 0}–${query}${attention.summary ? ", summarised" : ""}`] : "where its heads looked", h("span", { class: "a-line-each" }, ", a line each")));
+      fill(this.heads.strip, term("walk.looked", attention ? [`${who} looked at `, h("span", { class: "where-there-is-room" }, "tokens "), `${attention.event.first_key ?? 0}–${query}${attention.summary ? ", summarised" : ""}${layers < this.rows.length ? `, in ${layers} of ${this.rows.length} layers` : ""}`] : "where its heads looked", h("span", { class: "a-line-each" }, ", a line each")));
       fill(this.heads.added, term("walk.added", h("span", { class: "by-attention-text" }, "attention"), h("span", { class: "by-mlp-text" }, "MLP")));
       fill(this.heads.guess, term("walk.guess", "best guess here"));
       fill(this.heads.rank, term("walk.rank", ...(target ? ["rank of ", tokenWord(target, act === "chosen" ? "followed" : "")] : ["rank"])));
@@ -299,7 +302,7 @@ export class LayerTable {
   stripName(layer) {
     const array = this.pass?.attention;
     if (!array || !this.pass) return "attention is not here";
-    if (!array.layerNumbers.includes(layer)) return "attention is not here";
+    if (!array.layerNumbers.includes(layer)) return `attention is not here. ${absentText(whyAbsent(this.pass.record, "attention", this.pass.query, { layer }))}`;
     const { keys, firstLayer } = array;
     const row = array.headMeans().subarray((layer - firstLayer) * keys, (layer - firstLayer + 1) * keys);
     const [most] = largest(row, 1, array.event.first_key ?? 0);

@@ -31,6 +31,7 @@ function request(tokens, captured, patch = {}) {
           parts: [{}],
           firstLayer: 0,
           layers: SIZE.layers,
+          layerNumbers: Array.from({ length: SIZE.layers }, (_, layer) => layer),
           heads: SIZE.heads,
           keys,
           array,
@@ -234,7 +235,7 @@ test("a layer that a record lacks counts as absent, not as zero", () => {
 
 test("missing rows are counted with their reasons", () => {
   const absent = [{ what: "attention", reason: "over_budget", positions: [1, 3], detail: "12 MB of 10" }];
-  const words = new RowCensus().words(request(5, [0, 4], { absent, rows: [{ step: 1, from: 0, to: 5 }] }));
+  const words = new RowCensus().words(request(5, [0, 4], { absent, rows: [{ step: 1, from: 0, to: 5 }] }), SIZE.layers);
   assert.match(words, /^2 of 5 rows captured\./);
   assert.match(words, /Hatched, 2: Left out: the capture budget was spent: 12 MB of 10\./);
   assert.match(words, /Hatched, 1: Not in this recording\./);
@@ -243,13 +244,13 @@ test("missing rows are counted with their reasons", () => {
 test("counting waits while tokens stream in, and is exact when they end", () => {
   const census = new RowCensus();
   const record = request(3, [0], { finished: null });
-  const first = census.words(record, 1000);
+  const first = census.words(record, SIZE.layers, 1000);
   record.attention.set(1, request(2, [1]).attention.get(1));
-  assert.equal(census.words(record, 1100), first);
-  assert.match(census.words(record, 1500), /^2 of 3/);
+  assert.equal(census.words(record, SIZE.layers, 1100), first);
+  assert.match(census.words(record, SIZE.layers, 1500), /^2 of 3/);
   record.attention.set(2, request(3, [2]).attention.get(2));
   record.finished = {};
-  assert.match(census.words(record, 1501), /^3 of 3/);
+  assert.match(census.words(record, SIZE.layers, 1501), /^3 of 3/);
 });
 
 test("the pointer's weight is the captured one, and names its tokens", () => {

@@ -160,7 +160,7 @@ test("an array that was let go of can be taken back", () => {
   const messages = syntheticRun();
   const run = runOf(messages, 3000);
   const record = only(run);
-  const seq = record.released.get("attention:0");
+  const [seq] = record.released.get("attention:0") ?? [];
   const frame = messages.map(parseFrame).find((f) => f.event.seq === seq);
   assert.ok(frame);
   restore(run, frame);

@@ -59,6 +59,7 @@ export function syntheticRun({
   epoch = "epoch-1",
   finished = true,
   lens = true,
+  timedSteps = /** @type {number[]} */ ([]),
 } = {}) {
   const next = random(7);
   let seq = -1;
@@ -100,7 +101,11 @@ export function syntheticRun({
       const sum = weights.reduce((a, b) => a + b, 0);
       weights.forEach((w, k) => (attention[row * keys + k] = w / sum));
     }
-    messages.push(tensorMessage(stamp("attention", { request, step, position, layer: 0, first_key: 0, source_dtype: "float32", omitted: null, omitted_mass: 0, row_sum_error: 0, scale: null }), attention, "f32", [layers, heads, keys]));
+    const timed = timedSteps.includes(step);
+    for (let layer = 0; layer < (timed ? layers : 1); layer += 1) {
+      const [from, count] = timed ? [layer, 1] : [0, layers];
+      messages.push(tensorMessage(stamp("attention", { request, step, position, layer: from, first_key: 0, source_dtype: "float32", omitted: null, omitted_mass: 0, row_sum_error: timed ? layer / 1e7 : 0, scale: null }), attention.slice(from * heads * keys, (from + count) * heads * keys), "f32", [count, heads, keys]));
+    }
     const residual = Float32Array.from({ length: (layers + 1) * hidden }, next);
     const norms = Array.from({ length: layers + 1 }, (_, i) => 1 + i);
     messages.push(tensorMessage(stamp("residual", { request, step, position, source_dtype: "float32", norms, attention_norms: norms.slice(1), mlp_norms: norms.slice(1), scale: null }), residual, "f32", [layers + 1, hidden]));

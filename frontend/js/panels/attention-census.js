@@ -1,7 +1,7 @@
 /** How many rows of a request were captured, and why the others were not. Pure, but for the clock. */
 
 import { count, plural } from "../format.js";
-import { absentText, whyAbsent } from "../absent.js";
+import { absentText, layersLost, whyAbsent } from "../absent.js";
 
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
 
@@ -18,19 +18,21 @@ export class RowCensus {
     this.at = -Infinity;
   }
 
-  /** @param {RequestRecord} record @param {number} [now] milliseconds */
-  words(record, now = performance.now()) {
-    const key = [record.attention.size, record.tokens.length, record.absent.length, record.finished !== null].join(" ");
+  /** @param {RequestRecord} record @param {number} layers of the model @param {number} [now] milliseconds */
+  words(record, layers, now = performance.now()) {
+    let frames = 0;
+    for (const { parts } of record.attention.values()) frames += parts.length;
+    const key = [layers, frames, record.attention.size, record.tokens.length, record.absent.length, record.finished !== null].join(" ");
     const same = record.id === this.request;
     const wait = same && record.finished === null && now - this.at < EVERY;
     if ((same && key === this.key) || wait) return this.text;
-    Object.assign(this, { request: record.id, key, ...inWords(record), at: now });
+    Object.assign(this, { request: record.id, key, ...inWords(record, layers), at: now });
     return this.text;
   }
 }
 
-/** @param {RequestRecord} record @returns {{text: string, brief: string}} */
-function inWords(record) {
+/** @param {RequestRecord} record @param {number} layers @returns {{text: string, brief: string}} */
+function inWords(record, layers) {
   /** Positions without a row, by why: how many, and the first. @type {Map<string, {count: number, first: number}>} */
   const missing = new Map();
   for (let position = 0; position < record.tokens.length; position++) {
@@ -43,8 +45,15 @@ function inWords(record) {
   const captured = record.tokens.length - [...missing.values()].reduce((sum, { count: n }) => sum + n, 0);
   const summarised = [...record.attention.values()].filter((rows) => rows.summary).length;
   const sentences = [`${count(captured)} of ${plural(record.tokens.length, "row")} captured${summarised ? `, ${count(summarised)} of them as the largest weights alone: the capture budget was spent` : ""}.`];
+  const partly = [...record.attention.keys()].filter((position) => layersLost(record, position, layers) > 0);
+  if (partly.length) {
+    const [first] = partly;
+    const here = record.attention.get(first)?.layerNumbers.length ?? 0;
+    const missed = Array.from({ length: layers }, (_, layer) => layer).find((layer) => !record.attention.get(first)?.layerNumbers.includes(layer));
+    sentences.push(`In part, ${count(partly.length)}: of the pass at ${first}, ${here} of ${layers} layers. ${absentText(whyAbsent(record, "attention", first, { layer: missed }))}.`);
+  }
   for (const { count: n, first } of missing.values()) {
     sentences.push(`Hatched, ${count(n)}: ${absentText(whyAbsent(record, "attention", first))}.`);
   }
-  return { text: sentences.join(" "), brief: `${count(captured)} of ${plural(record.tokens.length, "row")}${missing.size ? ", others hatched" : ""}` };
+  return { text: sentences.join(" "), brief: `${count(captured)} of ${plural(record.tokens.length, "row")}${missing.size ? ", others hatched" : ""}${partly.length ? `, ${count(partly.length)} in part` : ""}` };
 }

@@ -25,8 +25,8 @@ export class PooledMatrices {
     this.size = Math.max(1, Math.min(this.span, Math.floor(limit)));
     /** [count, query cell, key cell] */
     this.values = new Float32Array(count * this.size * this.size);
-    /** Rows folded into each query cell. */
-    this.rows = new Uint32Array(this.size);
+    /** [count, query cell]: whether a row was folded into it. A layer or head that is not here has none, and is no row of zeros. */
+    this.rows = new Uint8Array(count * this.size);
     /** Token → cell. */
     this.cellOf = new Uint16Array(this.span);
     for (let token = 0; token < this.span; token++) this.cellOf[token] = Math.floor((token * this.size) / this.span);
@@ -48,18 +48,15 @@ export class PooledMatrices {
    */
   fold(matrix, query, weights, from, keys, firstKey) {
     const { values, cellOf, size, span } = this;
-    const start = (matrix * size + cellOf[query]) * size;
+    const line = matrix * size + cellOf[query];
+    const start = line * size;
+    this.rows[line] = 1;
     const end = Math.min(keys, span - firstKey);
     for (let i = 0; i < end; i++) {
       const at = start + cellOf[firstKey + i];
       const weight = weights[from + i];
       if (weight > values[at]) values[at] = weight;
     }
-  }
-
-  /** Say that a query's row is in. @param {number} query */
-  markRow(query) {
-    this.rows[this.cellOf[query]] += 1;
   }
 }
 
@@ -90,7 +87,6 @@ export class RowFold {
       if (query >= this.into.span || this.done.has(record.parts)) continue;
       if (changed && performance.now() > deadline) return { changed, complete: false };
       const folded = this.foldRow(record, query, this.into);
-      if (folded && !this.counted.has(query)) this.into.markRow(query);
       if (folded) this.counted.add(query);
       this.done.add(record.parts);
       changed = true;

@@ -58,7 +58,7 @@ export class RowView {
     }
     const key = JSON.stringify([record.id, query, chosen, look.combine, look.hideSink, scale, palette.theme]);
     const token = (/** @type {number} */ position) => record.tokens[position];
-    fillFacts(this.facts, rowFacts(rows.event, statistics, chosen, look.combine, summaryWords(rows)));
+    fillFacts(this.facts, rowFacts(rows.about(chosen.map(({ layer }) => layer)), statistics, chosen, look.combine, summaryWords(rows)));
     const from = token(query);
     keepingTerm(this.title, () => fill(this.title, "From ", from ? tokenWord(from) : "", ` at ${query}, `, term("attention.looked", "looked at most")));
     const { order } = statistics;

@@ -122,7 +122,7 @@ export function wallStep({ layer, head }, key, layers, heads) {
 
 /**
  * Paint matrix `index` into a square of pixels. Keys after the query are exactly 0 by construction and take `future`;
- * rows nobody captured, and a hidden sink, are hatched.
+ * rows nobody captured of this layer and head, and a hidden sink, are hatched.
  * @param {PooledMatrices} matrices
  * @param {number} index
  * @param {number} tokens how many of the span's tokens exist
@@ -142,7 +142,7 @@ export function paintMatrix(matrices, index, tokens, paint, pixels, stride, at, 
     const row = cells[y];
     const line = at + y * stride;
     const from = (index * size + row) * size;
-    const captured = rows[row] > 0;
+    const captured = rows[index * size + row] > 0;
     for (let x = 0; x < side; x++) {
       const key = cells[x];
       if (key > row || row > lastRow) pixels[line + x] = future;

@@ -29,14 +29,14 @@ function drawMatrix(d, { matrices, tokens, scale, hideSink }, index, x, y, side,
   const cell = side / size;
   const last = tokens > 0 ? cellOf[Math.min(tokens, span) - 1] : -1;
   d.cells(x, y, last + 1, last + 1, cell, cell, (key, query) => {
-    if (key > query || rows[query] === 0 || (hideSink && key === 0)) return null;
+    if (key > query || rows[index * size + query] === 0 || (hideSink && key === 0)) return null;
     const at = fraction(scale, values[(index * size + query) * size + key]);
     return at === 0 ? null : css(rampPixel(ink.ramp, at));
   });
   for (let from = 0; from <= last; ) {
     let to = from + 1;
-    const absent = rows[from] === 0;
-    while (to <= last && (rows[to] === 0) === absent) to += 1;
+    const absent = rows[index * size + from] === 0;
+    while (to <= last && (rows[index * size + to] === 0) === absent) to += 1;
     for (let row = from; absent && row < to; row += 1) d.hatch(x, y + row * cell, (row + 1) * cell, cell);
     from = to;
   }

@@ -33,12 +33,13 @@ export function walkFigure(pass, { verdict, before, after }, selected, ink) {
   const grid = 24 + layers * ROW + 10;
   const missing = /** @type {const} */ (["attention", "residual", "lens"]).filter((what) => pass[what] === null);
   const keys = pass.attention?.keys ?? 0;
+  const lacking = pass.attention ? layers - pass.attention.layerNumbers.length : 0;
   return {
     title: `The walk of ${quoted(pass.token)}: ${pass.act === "chosen" ? "how it was chosen" : "what it did next"}`,
     width: WIDTH,
     height: lead.length * 17 + 6 + heights[0] + grid + heights[1],
     caption: [
-      keys ? `Strips: mean attention of each layer’s heads over tokens ${pass.attention?.event.first_key ?? 0} to ${pass.query}, colour log₁₀ from 0.01 to 1.` : "",
+      keys ? `Strips: mean attention of each layer’s heads over tokens ${pass.attention?.event.first_key ?? 0} to ${pass.query}, colour log₁₀ from 0.01 to 1.${lacking ? ` Hatched: not here, in ${lacking} of ${layers} layers.` : ""}` : "",
       keys > STRIP.width ? `A column stands for up to ${Math.ceil(keys / STRIP.width)} tokens and shows the largest.` : "",
       "Bars: L2 norms of what attention (left) and MLP (right) added, one linear scale; rank bars are logarithmic.",
       missing.length ? `Not in this figure because it is not here: ${missing.join(", ")}.` : "",
@@ -112,6 +113,8 @@ function strips(d, attention, layers, x, y, ink) {
   const { keys, firstLayer } = attention;
   const means = attention.headMeans();
   const columns = Math.min(keys, STRIP.width);
+  const here = new Set(attention.layerNumbers);
+  for (let layer = 0; layer < layers; layer += 1) if (!here.has(layer)) d.hatch(x, y + layer * ROW + 1, STRIP.width, ROW - 2);
   for (let layer = 0; layer < Math.min(attention.layers, layers - firstLayer); layer += 1) {
     d.cells(x, y + (layer + firstLayer) * ROW + 1, columns, 1, STRIP.width / columns, ROW - 2, (column) => {
       const from = Math.floor((column * keys) / columns);
