@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeGuard
 
 import orjson
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -20,6 +21,9 @@ from engine.errors import RequestError, TokenwalkError, shown
 
 MAX_READ_POSITIONS = 1024
 """Positions in one lens or attribution command. Each takes the engine some milliseconds; those who decode wait."""
+
+MOST_ECHOED = 100
+"""Characters of what a client sent that an error says back."""
 
 BACKFILL_BYTES = 4 * 2**20
 """How much is read from the trace file at a time for a client that missed more than memory holds."""
@@ -57,7 +61,7 @@ async def _receive(websocket: WebSocket, live: LiveRun, client: Client) -> None:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             return
-        name = None
+        name, command = None, {}
         try:
             if message.get("text") is None:
                 raise RequestError("commands are JSON in text messages; this was a binary one")
@@ -72,7 +76,7 @@ async def _receive(websocket: WebSocket, live: LiveRun, client: Client) -> None:
             else:
                 client.feed.command(command)
         except (TokenwalkError, ApiError) as error:
-            await _say_error(websocket, name, str(error))
+            await _say_error(websocket, name, str(error), _whose(command))
         client.due.set()
 
 
@@ -81,16 +85,28 @@ async def _read(reading: Callable[[str, list[int]], None], command: dict[str, ob
     request, positions = command.get("request"), command.get("positions")
     if not isinstance(request, str):
         raise RequestError(f"request is {shown(request)}; expected a request's id", param="request")
-    if (
-        not isinstance(positions, list)
-        or len(positions) > MAX_READ_POSITIONS
-        or any(type(item) is not int or not 0 <= item < 2**31 for item in positions)
-    ):
+    if not _are_positions(positions):
         raise RequestError(
             f"positions is {shown(positions)}; expected a list of at most {MAX_READ_POSITIONS:,} positions, from 0",
             param="positions",
         )
     await asyncio.to_thread(reading, request, positions)
+
+
+def _are_positions(given: object) -> TypeGuard[list[int]]:
+    return (
+        isinstance(given, list)
+        and len(given) <= MAX_READ_POSITIONS
+        and all(type(item) is int and 0 <= item < 2**31 for item in given)
+    )
+
+
+def _whose(command: dict[str, object]) -> dict[str, object]:
+    """What a reading was asked of, so that its error can be told from another's, and shown where it was asked for."""
+    request, positions = command.get("request"), command.get("positions")
+    if not isinstance(request, str) or len(request) > MOST_ECHOED or not _are_positions(positions):
+        return {}
+    return {"request": request, "positions": positions}
 
 
 def _heads(command: dict[str, object]) -> bool:
@@ -150,6 +166,9 @@ async def _send_frame(websocket: WebSocket, frame: Frame) -> None:
         await websocket.send_text(frame.payload.decode())
 
 
-async def _say_error(websocket: WebSocket, command: str | None, message: str) -> None:
-    name = None if command is None else command[:100]
-    await websocket.send_text(orjson.dumps({"kind": "error", "command": name, "message": message}).decode())
+async def _say_error(
+    websocket: WebSocket, command: str | None, message: str, whose: dict[str, object] | None = None
+) -> None:
+    name = None if command is None else command[:MOST_ECHOED]
+    said = {"kind": "error", "command": name, "message": message, **(whose or {})}
+    await websocket.send_text(orjson.dumps(said).decode())

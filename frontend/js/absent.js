@@ -1,9 +1,7 @@
 // Why something is not here, in words.
 
-import { hasOwnRow, rowOf } from "./model.js";
-
-/** A server reads the residuals when somebody looks; a file can be given what was not read then. */
-const NOT_READ_YET = "a running server computes it on request, `tokenwalk trace bake FILE` adds it to a recording";
+import { bytes } from "./format.js";
+import { hasOwnRow, isOver, rowOf, selectedRequest } from "./model.js";
 
 /** @typedef {import("./model.js").RequestRecord} RequestRecord */
 /** @typedef {import("./codec.js").RunEvent} RunEvent */
@@ -79,7 +77,7 @@ function whatWasSaid(record, what, position) {
 /** Whether there is no use in asking for a reading of a position. @param {RequestRecord} record @param {"lens" | "attribution"} what @param {number} position */
 export function readingIsOut(record, what, position) {
   // A residual that was not sent may still be in the server's memory: only one that no pass left is given up unasked.
-  return endedWith(record, position) || saidAbsent(record, what, position) !== undefined || saidAbsent(record, "residual", position)?.reason === "prefix_cached";
+  return endedWith(record, position) || record.refused.has(`${what}:${position}`) || saidAbsent(record, what, position) !== undefined || saidAbsent(record, "residual", position)?.reason === "prefix_cached";
 }
 
 /**
@@ -101,8 +99,10 @@ export function whyAbsent(record, what, position, place) {
   const said = (place && saidOfPlace(record, place)) ?? whatWasSaid(record, what, position);
   // The detail names requests by their ids; the walk's KV cache station names the one that computed this very position.
   if (said) return { reason: said.reason, detail: said.reason === "prefix_cached" ? null : (said.detail ?? null) };
+  const refused = record.refused.get(`${what}:${position}`);
+  if (refused !== undefined) return { reason: "refused", detail: refused };
   if (record.released.has(`${what}:${position}`)) {
-    return { reason: "released", detail: "this page keeps 160 MiB of arrays and let older ones go; the recording still has them" };
+    return { reason: "released", detail: `this page had ${bytes(record.room)} for arrays and let older ones go; the recording still has them` };
   }
   const computed = rowOf(record, position);
   const partly = what === "attention" && record.attention.has(position);
@@ -116,9 +116,32 @@ export function whyAbsent(record, what, position, place) {
     return { reason: "pending", detail: computed ? "what its pass left is on its way" : "its pass has not been run yet" };
   }
   if (isReading(what) && record.residual.has(position)) {
-    return { reason: "not_computed", detail: `the residuals are here, the ${what} is not yet: ${NOT_READ_YET}` };
+    return { reason: "not_computed", detail: "the residuals are here; `tokenwalk trace bake FILE` adds to a recording what is read from them" };
   }
   return { reason: "not_recorded", detail: partly ? "other layers of this pass are here; it broke off, or this one was lost" : null };
+}
+
+/** Whether somebody can be asked for a reading, and is. @typedef {{live: boolean, connected: boolean, streaming: boolean}} Standing  streaming: no reading is asked for while the answer comes */
+
+/** @param {import("./store.js").State} state @param {import("./model.js").Run | null} [run] the one that it would be a reading of @returns {Standing} */
+export function standingOf(state, run = state.run) {
+  const shown = selectedRequest(state);
+  return { live: run !== null && run === state.liveRun, connected: state.connection.status === "open", streaming: state.following && shown !== null && !isOver(shown) };
+}
+
+/**
+ * Why a reading is not here, or not yet: the same words wherever it would be. Call it only when it is not.
+ * @param {RequestRecord} record
+ * @param {"lens" | "attribution"} what
+ * @param {number | null} position
+ * @param {Standing} standing
+ * @returns {Why}
+ */
+export function whyNoReading(record, what, position, { live, connected, streaming }) {
+  if (!live || position === null || readingIsOut(record, what, position)) return whyAbsent(record, what, position);
+  if (!connected) return { reason: "pending", detail: "the engine is asked for it once the connection is back" };
+  if (streaming) return { reason: "pending", detail: "it is computed when you pick a token, or the answer is complete" };
+  return { reason: "pending", detail: "the engine has been asked for it" };
 }
 
 /** @type {Record<string, string>} */
@@ -133,6 +156,7 @@ const WHY = {
   pending: "Not yet",
   not_computed: "Not computed",
   not_recorded: "Not in this recording",
+  refused: "The server refused",
 };
 
 /** What is still to come, or would have been. @param {Pick<RequestRecord, "cut">} record @param {string} words */

@@ -100,11 +100,11 @@ function stillGone(record, name, seqs) {
 /** @param {Run} run */
 function makeRoom(run) {
   const room = arrayRoom(run);
-  while (run.arrayBytes > room && run.arrayOrder.length > 1) release(run);
+  while (run.arrayBytes > room && run.arrayOrder.length > 1) release(run, room);
 }
 
-/** Lets go of the oldest array, and remembers that it was here: it is fetched again when it is looked at. @param {Run} run */
-function release(run) {
+/** Lets go of the oldest array, and remembers that it was here: it is fetched again when it is looked at. @param {Run} run @param {number} room bytes */
+function release(run, room) {
   const oldest = run.arrayOrder.shift();
   const array = oldest?.record[oldest.what].get(oldest.position);
   if (!oldest || !array) return;
@@ -112,6 +112,7 @@ function release(run) {
   const name = `${oldest.what}:${oldest.position}`;
   const seqs = array.parts.map((part) => part.event.seq);
   oldest.record.released.set(name, [...(oldest.record.released.get(name) ?? []), ...seqs]);
+  oldest.record.room = room;
   run.arrayBytes -= array.byteLength;
   forget(array);
 }

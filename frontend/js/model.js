@@ -44,7 +44,9 @@ const TITLE_WORDS = 8;
  * @property {RunEvent[]} sent
  * @property {RunEvent[]} absent
  * @property {StepRow[]} rows
+ * @property {Map<string, string>} refused readings that the server would not make: "lens:12", and why
  * @property {Map<string, number[]>} released arrays this page let go of: "attention:12" and the seqs of their frames
+ * @property {number} room bytes that all arrays of the run had when one of this request's was let go of last
  */
 
 /**
@@ -271,7 +273,9 @@ function request(run, event) {
     sent: [],
     absent: [],
     rows: [],
+    refused: new Map(),
     released: new Map(),
+    room: 0,
   };
   run.requests.set(record.id, record);
   return record;

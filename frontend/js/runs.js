@@ -100,7 +100,7 @@ export class Runs {
     this.live = new LiveSource({
       url: `${scheme}//${url.host}${url.pathname}`,
       position: () => ({ lastSeq: store.state.liveRun?.lastSeq ?? -1, epoch: store.state.liveRun?.epoch ?? null }),
-      listener: { frame: (frame, bytes) => this.liveFrame(frame, bytes), status: (status) => this.liveStatus(status) },
+      listener: { frame: (frame, bytes) => this.liveFrame(frame, bytes), status: (status) => this.liveStatus(status), refused: (error) => this.liveRefused(error) },
     });
     this.live.start();
     // An engine that died leaves the connection open: only /health tells.
@@ -174,6 +174,20 @@ export class Runs {
     }
     const connection = { status: /** @type {"connecting" | "retrying"} */ (status.state), attempts: status.attempts ?? 0, retryAt: status.retryAt ?? null, dropped, reason: "The connection to the server was lost. It is tried again by itself." };
     store.set({ connection });
+  }
+
+  /** What the server would not do is said where it was asked for. @param {Record<string, any>} error @returns {boolean} whether there is such a place */
+  liveRefused({ command, request, positions, message }) {
+    const { store } = this;
+    if (command === "time") {
+      store.set({ timingRefused: message });
+      return true;
+    }
+    const record = store.state.liveRun?.requests.get(request);
+    if (!record || !positions || !["lens", "attribution"].includes(command)) return false;
+    for (const position of positions) record.refused.set(`${command}:${position}`, message);
+    for (const what of [command, "compare"]) store.mark(what);
+    return true;
   }
 
   /** Everything of the live run once more: what was dropped may be in its recording. */

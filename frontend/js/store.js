@@ -37,6 +37,7 @@ import { apply, createRun, isGenerated, isOver, selectedRequest } from "./model.
  * @property {Record<string, any> | null} health what /health said last
  * @property {Record<string, any>[]} traces
  * @property {Loading | null} loading a trace that is on its way
+ * @property {string | null} timingRefused why steps that were asked for are not timed
  * @property {string | null} notice a fault to show above the page, in words
  * @property {boolean} playing
  * @property {number} speed
@@ -81,6 +82,7 @@ export class Store {
       health: null,
       traces: [],
       loading: null,
+      timingRefused: null,
       notice: null,
       playing: false,
       speed: 1,
@@ -219,13 +221,6 @@ export class Store {
     if (!run || !record || wanted.length === 0) return;
     for (const seq of wanted) this.fetching.add(`${run.name}:${seq}`);
     this.fetchAgain(run, record, wanted);
-  }
-
-  /** Whether the lens at a position was asked for and is still to come. @param {string} request @param {number} position */
-  lensPending(request, position) {
-    const record = this.state.run?.requests.get(request);
-    if (record && readingIsOut(record, "lens", position)) return false;
-    return this.asked.has(`lens:${request}:${position}`);
   }
 
   /**

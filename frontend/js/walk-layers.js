@@ -5,7 +5,7 @@ import { keepingTerm, term } from "./explain.js";
 import { count, duration, entropy, measure, ordinal, percent, weight } from "./format.js";
 import { largest } from "./insight.js";
 import { layerUnder } from "./layer-rows.js";
-import { absentShort, absentText, whyAbsent } from "./absent.js";
+import { absentShort, absentText, standingOf, whyAbsent, whyNoReading } from "./absent.js";
 import { drawStrips, keyAt, lineAt, linesByHead, placeOfKey } from "./walk-strips.js";
 import { headsWord, summaryWords } from "./tensor-words.js";
 import { hideTip, showTip, tipsFor } from "./tip.js";
@@ -170,8 +170,8 @@ export class LayerTable {
     const { record, query } = pass;
     const said = COLUMNS.map((what) => {
       if (pass[what] !== null) return "";
-      const waits = what === "lens" && (pass.streaming ? "Computed when you pick a token, or the answer is complete." : pass.lensComes ? "computing…" : "");
-      return waits || `${absentShort(whyAbsent(record, what, query))}.`;
+      const why = what === "lens" ? whyNoReading(record, what, query, standingOf(this.store.state)) : whyAbsent(record, what, query);
+      return `${absentShort(why)}.`;
     });
     COLUMNS.forEach((what, i) => {
       // Neighbours that lack the same thing say so once, across them all: a narrow column has no room for a sentence.

@@ -44,7 +44,7 @@ const LENS_DELAY_MS = 120;
 const SINK = 0.2;
 
 const WATCHED = new Set([
-  "run", "selection", "tokens", "requests", "blocks", "attention", "residual", "lens", "steps", "sent", "absent", "header", "theme", "loading", "following",
+  "run", "selection", "tokens", "requests", "blocks", "attention", "residual", "lens", "steps", "sent", "absent", "header", "theme", "loading", "following", "connection",
 ]);
 
 /** @param {HTMLElement} root @param {Store} store */
@@ -160,14 +160,14 @@ function passOf(state, store) {
  * @param {Pass} pass
  * @param {State} state
  */
-function inputsOf(pass, { selection, theme }) {
+function inputsOf(pass, { selection, theme, connection }) {
   const { run, record, query, target, act, token, row } = pass;
   const later = act === "used" ? record.attention.size : 0;
   const chunk = target ? chunkOf(record, target.position) : null;
   const placed = query === null ? null : run.blocks?.tables.get(record.id)?.[Math.floor(query / run.blocks.size)]?.length;
   const step = row ? run.steps.get(row.step)?.finished : null;
   const kernels = row ? run.kernels.get(row.step)?.length : 0;
-  return [...Object.values(pass), target?.event, token.group, target?.group, run.header, record.finished, record.cut, record.scheduled, placed, record.absent.length, chunk, step, kernels, later, selection.layer, theme];
+  return [...Object.values(pass), target?.event, token.group, target?.group, run.header, record.finished, record.cut, record.scheduled, placed, record.absent.length, chunk, step, kernels, later, record.refused.size, connection.status, selection.layer, theme];
 }
 
 /** The glance: at which layer the answer appeared, and which tokens it came from. @param {Pass} pass @param {Store} store */

@@ -236,6 +236,18 @@ def test_what_one_client_does_wrong_is_told_to_it_alone(shared: Running) -> None
         assert fields_of(other.recv(timeout=20))["kind"] == "request.arrived"
 
 
+@pytest.mark.parametrize("reading", ["lens", "attribution"])
+def test_an_error_of_a_reading_says_which_one(shared: Running, reading: str) -> None:
+    with shared.socket() as socket:
+        say(socket, kind=reading, request="r-gone", positions=[3, 9])
+        answer = fields_of(socket.recv(timeout=20))
+        assert (answer["kind"], answer["command"]) == ("error", reading)
+        assert (answer["request"], answer["positions"]) == ("r-gone", [3, 9])
+        for odd in ({"request": "r-gone", "positions": "all"}, {"request": "r" * 101, "positions": [0]}):
+            say(socket, kind=reading, **odd)
+            assert not {"request", "positions"} & set(fields_of(socket.recv(timeout=20)))
+
+
 def test_nothing_is_compressed(shared: Running) -> None:
     with shared.socket(compression="deflate") as socket:
         assert socket.protocol.extensions == []

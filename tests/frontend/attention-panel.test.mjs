@@ -49,6 +49,7 @@ function request(tokens, captured, patch = {}) {
     tokens: Array.from({ length: tokens }, (_, p) => token(p)),
     attention,
     absent: [],
+    refused: new Map(),
     released: new Set(),
     rows: [],
     residual: new Map(),

@@ -174,9 +174,12 @@ test("what is missing for one reason is said in one sentence", () => {
   const run = createRun("made-up");
   for (const message of syntheticRun()) apply(run, parseFrame(message));
   const [record] = run.requests.values();
-  assert.equal(missingWords(record, record, 7), "");
+  const recorded = { live: false, connected: true, streaming: false };
+  const missing = () => missingWords(record, record, 7, [recorded, { ...recorded, live: true }]);
+  assert.equal(missing(), "");
   for (const what of /** @type {const} */ (["attention", "residual", "lens"])) record[what].clear();
-  const words = missingWords(record, record, 7);
+  const words = missing();
   assert.equal(words.match(/Here, no/g)?.length, 1);
-  assert.match(words, /Here, no attention, residual or lens: not in this recording\. There, no/);
+  assert.match(words, /Here, no attention, residual or lens: not in this recording\. There, no attention or residual: /);
+  assert.match(words, /There, no lens: not yet: the engine has been asked for it\./, "of one side a recording, of the other the live run");
 });

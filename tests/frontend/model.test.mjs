@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { parseFrame } from "../../frontend/js/codec.js";
-import { absentText, readingIsOut, toCome, whyAbsent } from "../../frontend/js/absent.js";
+import { absentText, readingIsOut, standingOf, toCome, whyAbsent, whyNoReading } from "../../frontend/js/absent.js";
 import { ARRAY_LIMIT_BYTES, arrayRoom } from "../../frontend/js/held.js";
 import {
   apply, chunkOf, createRun,
@@ -130,7 +130,7 @@ test("layers that come one frame each are joined in order", () => {
 test("the oldest arrays are let go of beyond the limit, and said to be", () => {
   const record = only(runOf(syntheticRun(), 3000));
   assert.equal(record.attention.has(0), false);
-  assert.equal(whyAbsent(record, "attention", 0).reason, "released");
+  assert.match(absentText(whyAbsent(record, "attention", 0)), /^No longer in this page's memory: this page had 2\.93.KiB for arrays and let older ones go/);
   assert.equal(record.attention.has(10), true);
 });
 
@@ -225,6 +225,24 @@ test("the last token of an answer says that it has no pass, also where one had b
   }
   assert.equal(whyAbsent(record, "lens", 7).reason, "not_computed");
   assert.equal(absentText(whyAbsent(record, "attention", 99)), "No pass: the request has no such token");
+});
+
+test("why a reading is not here is said in the same words everywhere, and they are true of the state", () => {
+  const run = runOf(syntheticRun({ lens: false, finished: false }));
+  const record = only(run);
+  const selection = { run: "t", request: "req-1", position: 9, act: /** @type {"chosen"} */ ("chosen"), layer: null, head: null, tab: "lens", compare: null };
+  const state = /** @type {any} */ ({ run, liveRun: run, following: true, selection, connection: { status: "open" } });
+  const said = (/** @type {object} */ patch = {}, /** @type {"lens" | "attribution"} */ what = "lens") => absentText(whyNoReading(record, what, 8, standingOf({ ...state, ...patch })));
+  assert.equal(said(), "Not yet: it is computed when you pick a token, or the answer is complete");
+  assert.equal(said({ following: false }, "attribution"), "Not yet: the engine has been asked for it");
+  assert.equal(said({ connection: { status: "retrying" } }), "Not yet: the engine is asked for it once the connection is back");
+  assert.equal(said({ liveRun: null }), "Not computed: the residuals are here; `tokenwalk trace bake FILE` adds to a recording what is read from them");
+  apply(run, parseFrame(JSON.stringify({ kind: "request.finished", seq: run.lastSeq + 1, t_ns: 0, request: "req-1", reason: "length" })));
+  assert.equal(said(), "Not yet: the engine has been asked for it", "nothing streams any more");
+  record.refused.set("lens:8", "this run has no request 'req-1', or knows of it no more");
+  assert.equal(said(), "The server refused: this run has no request 'req-1', or knows of it no more");
+  assert.ok(readingIsOut(record, "lens", 8), "and is not asked again");
+  assert.equal(readingIsOut(record, "attribution", 8), false);
 });
 
 test("what was reused says so for attention and lens alike, and is not asked for", () => {

@@ -62,6 +62,21 @@ function liveSetup() {
   return { source, timers, frames, states, at, socket: () => FakeSocket.all[FakeSocket.all.length - 1] };
 }
 
+test("what the server refuses is said where it was asked for, and where there is no such place, of the connection", () => {
+  const { source, socket, states } = liveSetup();
+  socket().open();
+  socket().deliver(header);
+  const error = { kind: "error", command: "lens", message: "positions holds 99", request: "r-1", positions: [99] };
+  socket().deliver(JSON.stringify(error));
+  assert.equal(states.at(-1).reason, "positions holds 99");
+  /** @type {any[]} */
+  const told = [];
+  source.listener.refused = (/** @type {any} */ event) => told.push(event) > 0;
+  socket().deliver(JSON.stringify({ ...error, message: "again" }));
+  assert.equal(states.at(-1).reason, "positions holds 99", "once is enough");
+  assert.deepEqual([told[0].request, told[0].positions, told[0].message], ["r-1", [99], "again"]);
+});
+
 const header = '{"kind":"run.header","seq":0,"t_ns":0,"epoch":"e"}';
 
 test("it says hello first, from where it stands, and is open once the header came", () => {

@@ -130,7 +130,7 @@ test("the lens is asked for once a position, only of a live run, and only where 
   assert.equal(store.requestLens("req-1", [8, 9]), true);
   assert.equal(store.requestLens("req-1", [9, 10]), true);
   assert.deepEqual(asked, [[8, 9], [10]]);
-  assert.equal(store.lensPending("req-1", 9), true);
+  assert.equal(store.readingComes("req-1", 9), true);
   assert.equal(store.requestLens("unknown", [1]), false);
   assert.equal(store.requestLens("req-1", [99]), false, "the request has no such token");
   const replay = setup({ lens: false });
@@ -198,9 +198,9 @@ test("no lens is asked for where the answer ended, nor waited for", () => {
   feed(0, messages.length - 2);
   const last = 11;
   assert.equal(store.requestLens("req-1", [last]), true); // asked before the end was known
-  assert.ok(store.lensPending("req-1", last));
+  assert.ok(store.readingComes("req-1", last));
   feed(messages.length - 2, messages.length);
-  assert.equal(store.lensPending("req-1", last), false);
+  assert.equal(store.readingComes("req-1", last), false);
   store.asked.clear();
   assert.equal(store.requestLens("req-1", [last]), false);
   assert.deepEqual(asked, [[last]]);

@@ -131,7 +131,7 @@ test("what is said of some layers or heads is no reason for the others", () => {
     { kind: "absent", what: "attention", reason: "not_captured", layers: [0], detail: "these layers" },
     { kind: "absent", what: "attention", reason: "not_captured", heads: [1], detail: "these heads" },
   ];
-  const record = /** @type {any} */ ({ absent, rows: [], tokens: Array(12).fill({}), finished: null, rejected: null, promptLength: 12, released: new Map(), residual: new Map() });
+  const record = /** @type {any} */ ({ absent, rows: [], tokens: Array(12).fill({}), finished: null, rejected: null, promptLength: 12, refused: new Map(), released: new Map(), residual: new Map() });
   assert.equal(saidAbsent(record, "attention", 4)?.detail, "left out; 5 bytes");
   assert.equal(whyAbsent(record, "attention", 4, { layer: 0, head: 3 }).detail, "these layers");
   assert.equal(whyAbsent(record, "attention", 4, { layer: 2, head: 1 }).detail, "these heads");

@@ -84,7 +84,7 @@ test("a recording without attribution says how to get it", () => {
   const { run } = store(false);
   const record = run.requests.get("req-1");
   assert.ok(record);
-  assert.match(absentText(whyAbsent(record, "attribution", 8)), /the attribution is not yet: .*tokenwalk trace bake/);
+  assert.match(absentText(whyAbsent(record, "attribution", 8)), /^Not computed: the residuals are here; `tokenwalk trace bake FILE` adds/);
 });
 
 test("only a live request can branch off, and what keeps it from that is said", () => {

@@ -1,6 +1,6 @@
 /** What the comparison says in sentences. */
 
-import { absentText, whyAbsent } from "../absent.js";
+import { absentText, whyAbsent, whyNoReading } from "../absent.js";
 import { h } from "../dom.js";
 import { count, percent, plural } from "../format.js";
 import { candidateName } from "../token-names.js";
@@ -71,24 +71,25 @@ function inputWords(query, common) {
  * @param {RequestRecord} a
  * @param {RequestRecord} b
  * @param {number} query
+ * @param {[import("../absent.js").Standing, import("../absent.js").Standing]} standings of the two
  * @returns {string}
  */
-export function missingWords(a, b, query) {
+export function missingWords(a, b, query, [ofA, ofB]) {
   const said = [];
-  for (const [name, record] of /** @type {const} */ ([["Here", a], ["There", b]])) {
+  for (const [name, record, standing] of /** @type {const} */ ([["Here", a, ofA], ["There", b, ofB]])) {
     if (query >= record.tokens.length) said.push(`${name}, position ${count(query)} was never reached.`);
-    else said.push(...absences(record, query).map(([why, what]) => `${name}, no ${alternatives(what)}: ${lower(why)}.`));
+    else said.push(...absences(record, query, standing).map(([why, what]) => `${name}, no ${alternatives(what)}: ${lower(why)}.`));
   }
   return said.join(" ");
 }
 
-/** What is missing at a position, by the reason: often it is one for all. @param {RequestRecord} record @param {number} query */
-function absences(record, query) {
+/** What is missing at a position, by the reason: often it is one for all. @param {RequestRecord} record @param {number} query @param {import("../absent.js").Standing} standing */
+function absences(record, query, standing) {
   /** @type {Map<string, string[]>} */
   const byReason = new Map();
   for (const what of /** @type {const} */ (["attention", "residual", "lens"])) {
     if (record[what].has(query)) continue;
-    const why = absentText(whyAbsent(record, what, query));
+    const why = absentText(what === "lens" ? whyNoReading(record, what, query, standing) : whyAbsent(record, what, query));
     byReason.set(why, [...(byReason.get(why) ?? []), what]);
   }
   return [...byReason];

@@ -4,6 +4,7 @@
  */
 
 import { commonPrefix, comparedRequest, forkBetween, parseCompare, sameVocabulary } from "../compare.js";
+import { standingOf } from "../absent.js";
 import { fill, h, setText } from "../dom.js";
 import { about } from "../explain.js";
 import { bytes, count } from "../format.js";
@@ -23,7 +24,7 @@ import { missingWords, together, verdict } from "./compare-words.js";
 /** @typedef {import("../store.js").State} State */
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
 
-const WATCHED = ["run", "header", "selection", "tokens", "requests", "attention", "residual", "lens", "absent", "compare", "compareRun", "compareLoading", "compareProblem", "traces", "liveRun", "live"];
+const WATCHED = ["run", "header", "selection", "tokens", "requests", "attention", "residual", "lens", "absent", "compare", "compareRun", "compareLoading", "compareProblem", "traces", "liveRun", "live", "connection", "following"];
 
 /** A lens is asked for only where one stays. */
 const LENS_DELAY_MS = 180;
@@ -110,7 +111,7 @@ class ComparePanel {
     const { run, compareRun, selection } = state;
     const query = queryPosition(selection);
     const arrays = (/** @type {RequestRecord} */ record) => /** @type {const} */ (["attention", "residual", "lens"]).map((what) => (query === null ? null : record[what].get(query)));
-    const inputs = [a, b, query, common, selection.layer, selection.act, a.tokens[selection.position ?? -1], ...arrays(a), ...arrays(b), a.absent.length, b.absent.length, a.finished, b.finished];
+    const inputs = [a, b, query, common, selection.layer, selection.act, a.tokens[selection.position ?? -1], ...arrays(a), ...arrays(b), a.absent.length, b.absent.length, a.refused.size, b.refused.size, a.finished, b.finished, state.connection.status, state.following];
     if (inputs.length === this.drawn.length && inputs.every((input, i) => input === this.drawn[i])) return;
     this.drawn = inputs;
     const token = query === null ? undefined : a.tokens[query];
@@ -124,7 +125,7 @@ class ComparePanel {
     }
     const compared = layerPairs(a, b, query, layers, byId);
     fill(this.verdict, ...verdict({ a, b, query, common, compared }));
-    setText(this.missing, missingWords(a, b, query));
+    setText(this.missing, missingWords(a, b, query, [standingOf(state, run), standingOf(state, compareRun)]));
     this.missing.hidden = this.missing.textContent === "";
     this.layers.draw(compared, selection.layer);
     this.ask(state, a, b, query);

@@ -20,7 +20,7 @@ import { followedStep, selectionOf } from "./scheduler-data.js";
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
 /** @typedef {import("../codec.js").RunEvent} RunEvent */
 
-const WATCHED = ["run", "header", "selection", "steps", "tokens", "requests", "connection", "live", "health"];
+const WATCHED = ["run", "header", "selection", "steps", "tokens", "requests", "connection", "live", "health", "timingRefused"];
 
 class KernelsPanel {
   /** @param {HTMLElement} root @param {Store} store */
@@ -71,6 +71,10 @@ class KernelsPanel {
     if (!live || (run !== null && this.awaited !== null && run.kernels.size >= this.awaited)) {
       this.awaited = null;
       setText(this.asked, "");
+    }
+    if (live && this.awaited !== null && state.timingRefused !== null) {
+      this.awaited = null;
+      setText(this.asked, `The server refused: ${state.timingRefused}.`);
     }
     this.asked.hidden = this.asked.textContent === "";
     const step = followedStep(record, selection);
@@ -148,6 +152,7 @@ class KernelsPanel {
 
   time() {
     const steps = Number(this.steps.value);
+    this.store.set({ timingRefused: null });
     const sent = this.store.send({ kind: "time", steps });
     const { liveRun } = this.store.state;
     this.awaited = sent && liveRun ? Math.max(this.awaited ?? 0, liveRun.kernels.size) + steps : null;

@@ -9,7 +9,7 @@ import { softRamp } from "../colour.js";
 import { fill, h, setText } from "../dom.js";
 import { about, keepingTerm } from "../explain.js";
 import { count, plural } from "../format.js";
-import { absentText, whyAbsent } from "../absent.js";
+import { absentText, standingOf, whyAbsent, whyNoReading } from "../absent.js";
 import { queryPosition, selectedRequest } from "../model.js";
 import { noRequest, noTokens } from "../nothing.js";
 import { lensFigure, lensTable } from "../save/lens.js";
@@ -173,14 +173,12 @@ class LensPanel {
 
   /** @param {RequestRecord} record @param {number} position */
   whyNot(record, position) {
-    const pending = this.store.lensPending(record.id, position);
-    if (pending && record.residual.has(position)) return "The engine has been asked for it";
-    const why = whyAbsent(record, "lens", position);
+    if (!this.state) return "";
+    // What is in view is asked for whether the answer is complete or not.
+    const why = whyNoReading(record, "lens", position, { ...standingOf(this.state), streaming: false });
     if (why.reason === "not_recorded")
       return `There is no residual to read. ${absentText(whyAbsent(record, "residual", position))}`;
-    const live = this.state?.run === this.state?.liveRun;
-    const hint = why.reason === "not_computed" && !live ? " (tokenwalk trace bake adds it to a recording)" : "";
-    return absentText(why) + hint;
+    return absentText(why);
   }
 
   /** @param {RequestRecord} record @param {number} from @param {number} to */

@@ -3,7 +3,7 @@
  * way; and which tokens the pass looked at for it.
  */
 
-import { absentText, whyAbsent } from "../absent.js";
+import { absentText, standingOf, whyAbsent, whyNoReading } from "../absent.js";
 import { fill, h, setText } from "../dom.js";
 import { about, term } from "../explain.js";
 import { count, measure, weight } from "../format.js";
@@ -21,7 +21,7 @@ import { PartsByLayer, signed } from "./why-layers.js";
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
 /** @typedef {import("../tokens.js").TokenRecord} TokenRecord */
 
-const WATCHED = ["run", "header", "selection", "tokens", "requests", "attention", "residual", "lens", "attribution", "absent", "following"];
+const WATCHED = ["run", "header", "selection", "tokens", "requests", "attention", "residual", "lens", "attribution", "absent", "following", "connection"];
 
 /** Where one stays is asked for, not where one passes by. */
 const ASK_DELAY_MS = 150;
@@ -87,7 +87,7 @@ class WhyPanel {
     const lens = record.lens.get(query) ?? null;
     const attention = record.attention.get(query) ?? null;
     const streaming = state.following && !isOver(record);
-    const inputs = [run, record, query, target, target.group, selection.act, selection.layer, attribution, lens, attention, attention?.parts, record.absent.length, record.finished, record.cut, streaming];
+    const inputs = [run, record, query, target, target.group, selection.act, selection.layer, attribution, lens, attention, attention?.parts, record.absent.length, record.refused.size, record.finished, record.cut, streaming, state.connection.status];
     if (inputs.length === this.drawn.length && inputs.every((input, i) => input === this.drawn[i])) return;
     this.drawn = inputs;
     const name = () => tokenWord(target, selection.act === "chosen" ? "followed" : "");
@@ -95,7 +95,7 @@ class WhyPanel {
     if (attribution && this.known?.event !== attribution) this.known = { event: attribution, parts: logitParts(attribution) };
     const parts = attribution && this.known ? this.known.parts : null;
     fill(this.verdict, ...verdict(target, attribution, parts));
-    setText(this.missing, this.missingText(record, query, attribution, lens, streaming));
+    setText(this.missing, this.missingText(record, query, attribution, lens));
     this.missing.hidden = this.missing.textContent === "";
     const { layers = 0, vocab = 2 } = run.header?.model ?? {};
     this.layers.draw({ parts, lens, layers, vocabulary: vocab, logit: attribution?.logit ?? null }, selection.layer);
@@ -106,19 +106,17 @@ class WhyPanel {
 
   /**
    * @param {RequestRecord} record @param {number} query
-   * @param {import("../codec.js").RunEvent | null} attribution @param {import("../codec.js").RunEvent | null} lens @param {boolean} streaming
+   * @param {import("../codec.js").RunEvent | null} attribution @param {import("../codec.js").RunEvent | null} lens
    */
-  missingText(record, query, attribution, lens, streaming) {
+  missingText(record, query, attribution, lens) {
     /** What is missing, by the reason. @type {Map<string, string[]>} */
     const reasons = new Map();
     for (const [what, here, name] of /** @type {const} */ ([["attribution", attribution, "parts of the logit"], ["lens", lens, "ranks"]])) {
       if (here) continue;
-      const comes = this.store.readingComes(record.id, query, what);
-      const why = streaming ? "They are computed for a token that you pick, and when the answer is complete" : comes ? "They are being computed…" : absentText(whyAbsent(record, what, query));
+      const why = absentText(whyNoReading(record, what, query, standingOf(this.store.state)));
       reasons.set(why, [...(reasons.get(why) ?? []), name]);
     }
-    const said = [...reasons].map(([why, names]) => `No ${names.join(" and no ")}${streaming || why.endsWith("…") ? " yet" : ""}. ${why}${why.endsWith("…") ? "" : "."}`);
-    return said.join(" ");
+    return [...reasons].map(([why, names]) => `No ${names.join(" and no ")}. ${why}.`).join(" ");
   }
 
   /** @param {RequestRecord} record @param {number} query @param {import("../tensors.js").TensorRecord | null} attention */

@@ -8,6 +8,7 @@ import { WorkerSocket } from "./worker-socket.js";
  * @typedef {object} SourceListener
  * @property {(frame: import("../codec.js").Frame, bytes?: number) => void} frame bytes: of its message, where one came
  * @property {(status: SourceStatus) => void} status
+ * @property {(error: Record<string, any>) => boolean} [refused] what was asked of a live run and not done; whether it is said where it was asked for
  */
 
 /**
@@ -134,7 +135,7 @@ export class LiveSource {
       return;
     }
     if (frame.event.kind === "error") {
-      this.listener.status({ state: "open", reason: frame.event.message });
+      if (!this.listener.refused?.(frame.event)) this.listener.status({ state: "open", reason: frame.event.message });
       return;
     }
     if (frame.event.kind === "run.header") {
