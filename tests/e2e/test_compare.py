@@ -135,3 +135,33 @@ def test_a_recording_says_why_nothing_can_branch_off(visit: Visit, tmp_path: Pat
         candidate.focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert").filter(has_text="This server replays a recording")).to_be_visible()
+
+
+NO_LINE_IS_CUT = """() => {
+  const table = document.querySelector('[role=table][aria-label="Tokens side by side"]');
+  const top = table.querySelector('.head').getBoundingClientRect().bottom;
+  const { bottom } = table.getBoundingClientRect();
+  return [...table.querySelectorAll('[data-position]')].every((line) => {
+    const box = line.getBoundingClientRect();
+    return [top, bottom].every((edge) => box.top > edge - 1.5 || box.bottom < edge + 1.5);
+  });
+}"""
+
+
+def test_lines_side_by_side_are_never_cut_in_two(answered: tuple[Page, str, int]) -> None:
+    page, _, position = answered
+    page.get_by_role("tab", name="Compare").click()
+    compare = panel(page, "Compare")
+    compare.get_by_label("Recording to compare with").select_option("capital-of-france")
+    table = compare.get_by_role("table", name="Tokens side by side")
+    expect(table.get_by_role("row", name=f"{position} ", exact=False).first).to_be_attached()
+    for height in (800, 777):
+        page.set_viewport_size({"width": 1280, "height": height})
+        for chosen in (3, tokens(page).count() - 1, position - 20):
+            tokens(page).nth(chosen).click()
+            selection(page, position=str(chosen))
+            page.wait_for_function(NO_LINE_IS_CUT)
+        for by in (-37, 55, 4000):
+            table.hover()
+            page.mouse.wheel(0, by)
+            page.wait_for_function(NO_LINE_IS_CUT)
