@@ -46,8 +46,10 @@ export function keepArray(run, record, frame, what, again = false) {
   const known = record[what].get(position);
   if (known && what === "attention") {
     run.arrayBytes -= known.byteLength;
-    known.add(frame);
-    run.arrayBytes += known.byteLength;
+    forget(known);
+    const grown = known.with(frame);
+    record[what].set(position, grown);
+    run.arrayBytes += grown.byteLength;
   } else {
     run.arrayBytes += (frame.raw?.byteLength ?? 0) - (known?.byteLength ?? 0);
     if (known) forget(known);

@@ -6,6 +6,7 @@ import { entropy, hex, percent, plural, weight } from "./format.js";
 import { queryPosition } from "./model.js";
 import { requestName } from "./requests.js";
 import { computedBy } from "./reuse.js";
+import { whatIsHere } from "./tensor-words.js";
 import { bytesNote, pieceNumber, pieceText, tokenText } from "./token-names.js";
 import { quoted, wordNodes } from "./words.js";
 
@@ -75,6 +76,7 @@ export function chipText(record, position, { run, selection }) {
   const query = queryPosition(selection);
   const array = query === null ? undefined : record.attention.get(query);
   const mean = array?.overallMean()[position - (array.event.first_key ?? 0)];
-  if (mean !== undefined) lines.push(`attention from ${quoted(record.tokens[query ?? 0])}: ${weight(mean)} (mean of all layers and heads)`);
+  const { layers = 0, heads = 0 } = run?.header?.model ?? {};
+  if (mean !== undefined) lines.push(`attention from ${quoted(record.tokens[query ?? 0])}: ${weight(mean)} (mean of ${array ? whatIsHere(array, layers, heads) : ""})`);
   return lines.join("\n");
 }

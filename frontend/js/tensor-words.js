@@ -11,10 +11,15 @@ export function headsWord({ headNumbers }) {
   return headNumbers.length > 4 ? `${headNumbers.length} of its heads` : `${headNumbers.length === 1 ? "head" : "heads"} ${headNumbers.join(", ")}`;
 }
 
+/** Which layers and heads are here. @param {TensorRecord} attention @param {number} layers of the model @param {number} heads of a layer */
+export function whatIsHere(attention, layers, heads) {
+  const whole = attention.layerNumbers.length >= layers && attention.headNumbers.length >= heads;
+  return whole ? "all layers and heads" : `the ${plural(attention.layerNumbers.length, "layer")} and ${headsWord(attention)} captured`;
+}
+
 /** What a mean over all that is here is a mean of. @param {TensorRecord} attention @param {number} layers of the model @param {number} heads of a layer */
 export function meanOf(attention, layers, heads) {
-  const whole = attention.layerNumbers.length >= layers && attention.headNumbers.length >= heads;
-  const of = whole ? "all layers and heads" : `the ${plural(attention.layerNumbers.length, "layer")} and ${headsWord(attention)} captured`;
+  const of = whatIsHere(attention, layers, heads);
   return attention.summary ? `${of}; ${summaryWords(attention)}` : of;
 }
 

@@ -39,6 +39,14 @@ export class TensorRecord {
     forget(this);
   }
 
+  /** The same with a further part: another object, so that whoever keeps what was drawn sees that there is more. @param {Frame} frame */
+  with(frame) {
+    const grown = new TensorRecord(frame);
+    grown.parts = this.parts;
+    grown.add(frame);
+    return grown;
+  }
+
   /** How many layers it spans, from `firstLayer` on, those in between that are not here included. */
   get layers() {
     return Math.max(...this.parts.map((part) => layersOf(part).at(-1) ?? 0)) + 1 - this.firstLayer;

@@ -196,12 +196,15 @@ export class LayerTable {
     const { pass } = this;
     if (!pass) return;
     const { attention, query, target, act } = pass;
+    const range = `${attention?.event.first_key ?? 0}–${query}${attention?.summary ? ", summarised" : ""}`;
     const layers = attention?.layerNumbers.length ?? 0;
+    const room = (/** @type {string} */ words) => h("span", { class: "where-there-is-room" }, words);
     // The column can be narrow, and what is usual needs no words: that all heads are here.
     const some = attention && attention.headNumbers.length < (pass.run.header?.model.heads ?? 0);
     const who = attention && some ? headsWord(attention) : "heads";
+    const looked = layers < this.rows.length ? [room(`${who} looked at tokens `), `${range}, in ${layers} of ${this.rows.length} layers`] : [`${who} looked at `, room("tokens "), range];
     keepingTerm(this.head, () => {
-      fill(this.heads.strip, term("walk.looked", attention ? [`${who} looked at `, h("span", { class: "where-there-is-room" }, "tokens "), `${attention.event.first_key ?? 0}–${query}${attention.summary ? ", summarised" : ""}${layers < this.rows.length ? `, in ${layers} of ${this.rows.length} layers` : ""}`] : "where its heads looked", h("span", { class: "a-line-each" }, ", a line each")));
+      fill(this.heads.strip, term("walk.looked", attention ? looked : "where its heads looked", h("span", { class: "a-line-each" }, ", a line each")));
       fill(this.heads.added, term("walk.added", h("span", { class: "by-attention-text" }, "attention"), h("span", { class: "by-mlp-text" }, "MLP")));
       fill(this.heads.guess, term("walk.guess", "best guess here"));
       fill(this.heads.rank, term("walk.rank", ...(target ? ["rank of ", tokenWord(target, act === "chosen" ? "followed" : "")] : ["rank"])));

@@ -2,13 +2,13 @@
 
 import { fill, h, press, setAttribute } from "./dom.js";
 import { about, keepingTerm } from "./explain.js";
-import { weight } from "./format.js";
+import { count, plural, weight } from "./format.js";
 import { appearance, largest, layersText, leadingLayers } from "./insight.js";
 import { chunkOf, isGenerated, isOver, queryPosition, rowOf, selectedRequest } from "./model.js";
 import { LayerTable } from "./walk-layers.js";
 import { saveButton } from "./save/save.js";
 import { walkFigure, walkTable } from "./save/walk.js";
-import { summaryWords } from "./tensor-words.js";
+import { summaryWords, whatIsHere } from "./tensor-words.js";
 import { stationsAfter, stationsBefore } from "./walk-stations.js";
 import { shareWords, tokenWord } from "./words.js";
 import { noRequest, partRead } from "./nothing.js";
@@ -179,7 +179,11 @@ function verdictOf(pass, store) {
     const mean = attention.overallMean();
     const firstKey = attention.event.first_key ?? 0;
     const shares = largest(mean, 3, firstKey);
-    if (shares.length) words.push(pass.act === "used" ? "It looked most at " : "The pass looked most at ", ...shareWords(shares, record, store));
+    const { layers: all = 0, heads = 0 } = pass.run.header?.model ?? {};
+    const here = attention.layerNumbers.length;
+    const where = here < all ? `In the ${plural(here, "layer")} of ${count(all)} that ${here === 1 ? "is" : "are"} here, ` : "";
+    const who = pass.act === "used" ? "It looked most at " : "The pass looked most at ";
+    if (shares.length) words.push(where ? `${where}${who[0].toLowerCase()}${who.slice(1)}` : who, ...shareWords(shares, record, store, whatIsHere(attention, all, heads)));
     if (firstKey === 0) {
       const name = mean[0] > SINK ? "the sink, token 0," : "token 0";
       words.push(shares.length ? `; ${name} held ` : "All attention was on token 0: ", h("b", null, weight(mean[0])));

@@ -61,8 +61,9 @@ export function quoted(token) {
  * @param {import("./insight.js").Share[]} shares
  * @param {RequestRecord} record
  * @param {Store} store
+ * @param {string} [of] what the weights are means of
  */
-export function shareWords(shares, record, store) {
+export function shareWords(shares, record, store, of = "the layers and heads that are here of its pass") {
   return shares.flatMap(({ position, weight: w }, i) => {
     const token = record.tokens[position];
     const label = token ? tokenWord(token) : `token ${position}`;
@@ -72,7 +73,7 @@ export function shareWords(shares, record, store) {
         type: "button",
         class: "plain link",
         "aria-label": `Follow ${quoted(token)}, position ${position}`,
-        "data-tip": `position ${position} · mean weight ${weight(w)} over all layers and heads`,
+        "data-tip": `position ${position} · mean weight ${weight(w)} over ${of}`,
         onclick: () => store.select({ position }),
         onpointerenter: () => store.hover({ position }),
         onpointerleave: () => store.hover({}),

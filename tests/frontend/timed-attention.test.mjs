@@ -9,6 +9,7 @@ import { apply, createRun, endRun, restore } from "../../frontend/js/model.js";
 import { RowCensus } from "../../frontend/js/panels/attention-census.js";
 import { AttentionData } from "../../frontend/js/panels/attention-data.js";
 import { paintMatrix } from "../../frontend/js/panels/attention-wall.js";
+import { chipText } from "../../frontend/js/ribbon-chips.js";
 import { attentionDistance } from "../../frontend/js/panels/compare-data.js";
 import { headTable, wallTable } from "../../frontend/js/save/attention.js";
 import { TensorRecord } from "../../frontend/js/tensors.js";
@@ -174,4 +175,27 @@ test("what cannot be fetched again is given up, and not asked for for ever", () 
 test("frames that lie near each other are fetched at once, and those of a long prompt's layers one by one", () => {
   assert.deepEqual(stretches([12, 10, 11, 40]), [[10, 40]]);
   assert.deepEqual(stretches([1000, 10, 300]), [[10, 10], [300, 300], [1000, 1000]]);
+});
+
+test("each layer that comes makes another record, so that what was drawn before is not taken for all there is", () => {
+  const all = frames({ timedSteps: [STEP] });
+  const run = createRun("t");
+  const seen = new Set();
+  const position = timedPosition(all);
+  for (const frame of all) {
+    apply(run, frame);
+    const record = [...run.requests.values()][0]?.attention.get(position ?? -1);
+    if (record && frame.event.kind === "attention") seen.add(record);
+  }
+  assert.ok(seen.size >= LAYERS);
+  assert.deepEqual(only(run).attention.get(position ?? -1)?.layerNumbers, [0, 1, 2]);
+});
+
+test("the tips of the ribbon name what their means are of", () => {
+  const { all, position } = brokenOff();
+  const run = runOf(all);
+  const record = only(run);
+  const state = /** @type {any} */ ({ run, selection: { position, act: "used" } });
+  assert.match(chipText(record, 1, state), /mean of the 1 layer and 2 heads captured/);
+  assert.match(chipText(record, 1, { ...state, selection: { position: position - 1, act: "used" } }), /mean of all layers and heads/);
 });

@@ -12,6 +12,7 @@ import { about, term } from "../explain.js";
 import { bytes, count, duration, percent, plural } from "../format.js";
 import { queryPosition, selectedRequest } from "../model.js";
 import { noRequest, noTokens } from "../nothing.js";
+import { whatIsHere } from "../tensor-words.js";
 import { hideTip, showTip } from "../tip.js";
 import { memoryFigure, memoryTable } from "../save/memory.js";
 import { saveButton } from "../save/save.js";
@@ -268,11 +269,20 @@ class MemoryPanel {
     if (mass && this.palette) {
       this.legend.draw(scaleTicks(SCALE).map(({ weight: w, at }) => ({ at, text: String(w) })), this.palette.ramp);
       const sum = mass.reduce((a, b) => a + b, 0);
-      const who = this.which === "mean" ? "all layers and heads, in the mean," : `layer ${selection.layer}, head ${selection.head}`;
+      const array = query === null ? undefined : record.attention.get(query);
+      const { layers = 0, heads = 0 } = run.header?.model ?? {};
+      const who = this.which === "mean" ? `${array ? whatIsHere(array, layers, heads) : "all heads"}, in the mean,` : `layer ${selection.layer}, head ${selection.head}`;
       setText(this.read, `Shade: how much of its attention ${who} spent on each block in the pass at ${quoted(record.tokens[query ?? 0])} (${query}). The blocks' shares sum to ${sum.toFixed(4)}.`);
     } else if (this.now) setText(this.read, "Attention belongs to a token's pass: it is shown at the token.");
-    else setText(this.read, this.which === "off" ? "" : `No attention to show. ${absentText(whyAbsent(record, "attention", query))}.`);
+    else setText(this.read, this.which === "off" ? "" : `No attention to show. ${absentText(whyAbsent(record, "attention", query, this.headMissing(record, query)))}.`);
     this.reading.toggleAttribute("hidden", this.read.textContent === "");
+  }
+
+  /** The chosen head's place, where others of the pass are here and it is not. @param {RequestRecord} record @param {number | null} query */
+  headMissing(record, query) {
+    const { layer, head } = this.store.state.selection;
+    const others = this.which === "head" && query !== null && record.attention.has(query);
+    return others ? { layer: layer ?? 0, head: head ?? 0 } : undefined;
   }
 
   /** @param {Run} run @param {{from: number, to: number} | null} span null: at the end */
