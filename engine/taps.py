@@ -18,6 +18,7 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.attention import Kernel, attention_replaced, attention_rows
+from engine.doubled_rows import DoubledRows
 from engine.errors import ModelUnsupported
 from engine.experts import ExpertTaps, Routed
 from engine.keys import KeyPositions
@@ -117,7 +118,8 @@ class Taps:
         self.structure = find_structure(model)
         self._tape: Tape | None = None
         self._layer: int | None = None
-        self._head = WideHead(model) if weights_are_repacked() else None
+        # Before the taps, which are to see what the model's own modules would have been given.
+        self._faster = (WideHead(model), DoubledRows(self.structure.mlp_writers)) if weights_are_repacked() else ()
         self._swap = ClassSwap()
         for index, layer in enumerate(self.structure.layers):
             self._swap.tap(layer, self._around_layer(index))
@@ -137,8 +139,8 @@ class Taps:
         """Leave the model exactly as it was found."""
         self.experts.remove()
         self._swap.remove()
-        if self._head is not None:
-            self._head.remove()
+        for faster in self._faster:
+            faster.remove()
 
     def forward(self, tokens: mx.array, cache: list[Any] | None, tape: Tape) -> mx.array:
         """Run the model with a tape.
