@@ -19,15 +19,21 @@ from engine.bench.one_stream import PROMPT_TOKENS, Race, engine_contestant, mlx_
 from engine.bench.prefix import PrefixBench
 from engine.bench.prompts import story
 from engine.bench.streams import StreamsBench
+from engine.bench.waste import WasteBench
+from engine.config import EngineConfig
 from engine.models import LoadedModel, load
 from engine.tokenizer import Tokenizer
 
 IN_PROCESS = ("streams1", "streams8", "prefix")
 OVER_HTTP = ("http8", "gap")
-PARTS = (*IN_PROCESS, *OVER_HTTP)
+OF_BLOCKS = ("waste",)
+PARTS = (*IN_PROCESS, *OVER_HTTP, *OF_BLOCKS)
 
 STREAMS, DECODING, LONG_PROMPT, SHARED_PREFIX = 8, 4, 800, 700
 """The sizes that the bars are for."""
+
+MIXED, MIXED_KV = 32, 2**25
+"""Requests of mixed lengths a round, and bytes of KV memory, which hold 8 of the longest."""
 
 Track = Callable[[str, Iterator[None], int], None]
 """Runs a part's rounds to the end, showing how far it is: the part's name, its rounds, how many."""
@@ -62,6 +68,15 @@ def measure(model: str, parts: list[str], extent: Extent, track: Track) -> Repor
         TokenwalkError: when a model cannot be loaded, a server does not start, or contestants did different work.
     """
     report = Report()
+    if "waste" in parts:
+        # Which block goes to whom does not depend on the weights: with the small model it is a matter of seconds.
+        with recording_engine("tiny", EngineConfig(kv_memory=MIXED_KV)) as engine:
+            waste = WasteBench(engine, requests=MIXED)
+            track("waste", waste.run(extent.rounds, extent.seconds), extent.rounds)
+        report.figures += waste.figures()
+    if not set(parts) - set(OF_BLOCKS):
+        mx.clear_streams()
+        return report
     peer = load(model)
     if set(parts) & set(IN_PROCESS):
         _in_process(model, peer, parts, extent, track, report)

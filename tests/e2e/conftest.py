@@ -48,7 +48,7 @@ def faults() -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """A test that fails, or cannot be set up, says what its pages showed: of a fault seen once, nothing else is left."""
+    """A test that fails, or cannot be set up, says what its pages showed: else nothing is left of it."""
     report = yield
     if report.failed:  # type: ignore[attr-defined]
         for number, page in enumerate(item.stash.get(PAGES, [])):

@@ -66,7 +66,7 @@ def selection(page: Page, **expected: str) -> dict[str, str]:
 
 
 def drawn(page: Page) -> None:
-    """Wait until what is on screen is the page's state: a click changes that at once, and is drawn with a later frame."""
+    """Wait until what is on screen is the page's state: a click changes that at once, a later frame shows it."""
     expect(page.locator("html")).not_to_have_attribute("data-stale", "")
 
 
