@@ -74,6 +74,18 @@ function whatWasSaid(record, what, position) {
   return saidAbsent(record, "residual", position) ?? own;
 }
 
+/**
+ * Why nothing of any layer of a request is here, where that was so from the start.
+ * @param {RequestRecord} record
+ * @returns {Why | null} null where something is here, or may still come
+ */
+export function whyNoLayers(record) {
+  if (record.attention.size + record.residual.size + record.lens.size + record.released.size > 0) return null;
+  const ofAll = (/** @type {string} */ what) => record.absent.find((event) => event.what === what && !event.positions && !event.layers && !event.heads);
+  const [attention, residual] = [ofAll("attention"), ofAll("residual")];
+  return attention && residual ? { reason: residual.reason, detail: residual.detail ?? null } : null;
+}
+
 /** Whether there is no use in asking for a reading of a position. @param {RequestRecord} record @param {"lens" | "attribution"} what @param {number} position */
 export function readingIsOut(record, what, position) {
   // A residual that was not sent may still be in the server's memory: only one that no pass left is given up unasked.

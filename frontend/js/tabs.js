@@ -46,12 +46,13 @@ export function tabs(root, store) {
     /** @param {State} state @param {Set<string>} changed */
     update(state, changed) {
       const shown = Math.max(0, TABS.findIndex(({ id }) => id === state.selection.tab));
+      // Before the shown one is drawn: it measures the room that it has, which is all of it.
+      panels.forEach((panel, i) => (panel.hidden = i !== shown));
       TABS.forEach(({ id }, i) => {
         const selected = i === shown;
         // Only where it changes: to set the focused tab's index anew has the browser lay out the page in the middle of a frame.
         setAttribute(buttons[i], "aria-selected", String(selected));
         setAttribute(buttons[i], "tabindex", selected ? "0" : "-1");
-        panels[i].hidden = !selected;
         const panel = made.get(id);
         if (!selected) {
           const waiting = missed.get(id) ?? new Set();

@@ -5,7 +5,7 @@ import { keepingTerm, term } from "./explain.js";
 import { count, duration, entropy, measure, ordinal, percent, weight } from "./format.js";
 import { largest } from "./insight.js";
 import { layerUnder } from "./layer-rows.js";
-import { absentShort, absentText, standingOf, whyAbsent, whyNoReading } from "./absent.js";
+import { absentShort, absentText, standingOf, whyAbsent, whyNoLayers, whyNoReading } from "./absent.js";
 import { drawStrips, keyAt, lineAt, linesByHead, placeOfKey } from "./walk-strips.js";
 import { headsWord, summaryWords } from "./tensor-words.js";
 import { hideTip, showTip, tipsFor } from "./tip.js";
@@ -61,7 +61,9 @@ export class LayerTable {
     // What is not here says so where it would be: the rows keep their place.
     this.notes = { attention: h("p", { class: "absent" }), residual: h("p", { class: "absent" }), lens: h("p", { class: "absent" }) };
     this.element = h("div", { class: "layers", role: "grid", "aria-label": "Layers" }, this.head, this.canvas);
-    this.frame = h("div", { class: "layers-frame" }, this.element, ...Object.values(this.notes));
+    this.why = h("dd", null);
+    this.none = h("dl", { class: "stations", hidden: true }, h("div", { class: "station" }, h("dt", null, term("walk.layer", "layers")), this.why));
+    this.frame = h("div", { class: "layers-frame" }, this.element, this.none, ...Object.values(this.notes));
     this.resized = new ResizeObserver(() => {
       this.places = this.measure();
       this.draw();
@@ -134,6 +136,17 @@ export class LayerTable {
   /** @param {Pass} pass @param {number | null} selected */
   update(pass, selected) {
     this.pass = pass;
+    const times = pass.row ? pass.run.layerTimes.get(pass.row.step) : undefined;
+    // Said once, in place of as many empty rows as there are layers.
+    const none = times === undefined ? whyNoLayers(pass.record) : null;
+    this.element.hidden = none !== null;
+    this.none.hidden = none === null;
+    this.frame.classList.toggle("none", none !== null);
+    if (none) {
+      for (const note of Object.values(this.notes)) note.hidden = true;
+      setText(this.why, `${absentText(none)}.${none.reason === "not_captured" ? " At level follow or full each has a row here." : ""}`);
+      return;
+    }
     const layers = pass.run.header?.model.layers ?? 0;
     if (layers !== this.rows.length) this.build(layers);
     this.frame.style.setProperty("--heads", String(pass.run.header?.model.heads ?? 1));
@@ -142,7 +155,6 @@ export class LayerTable {
     const largestNorm = Math.max(...added.map(([a, m]) => Math.max(a ?? 0, m ?? 0)), 0);
     const vocab = pass.run.header?.model.vocab ?? 2;
     const hadFocus = this.rows.some(({ row }) => row === document.activeElement);
-    const times = pass.row ? pass.run.layerTimes.get(pass.row.step) : undefined;
     const moved = this.frame.classList.contains("timed") !== (times !== undefined);
     this.frame.classList.toggle("timed", times !== undefined);
     if (moved) this.remeasure();

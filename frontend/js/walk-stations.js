@@ -107,7 +107,7 @@ function queueStation({ run, record, query, row }, store) {
   const wall = finished
     ? h("span", { "data-tip": `Step wall: submission until the result was there. Building the graph took ${duration(finished.build_ns)}, sampling ${duration(finished.sample_ns)}, copying captured arrays ${duration(finished.capture_ns)}.` }, `${work}, `, company, ": ", strong(duration(finished.eval_ns)))
     : h("span", null, `${work}, `, company, `: ${toCome(record, "running")}`);
-  const timed = h("span", { class: "muted" }, leadsTo(store, "kernels", { step: row.step }, "Where the step’s time went, in Kernels", run.layerTimes.has(row.step) ? "timed by layer" : "layers not timed"));
+  const timed = h("span", { class: "muted" }, leadsTo(store, "kernels", { step: row.step }, "Where the step’s time went, in Kernels", run.layerTimes.has(row.step) ? "timed by layer" : "not timed"));
   return station("queue → slot", waited, h("span", null, "slot ", strong(row.slot)), wall, unused, timed);
 }
 

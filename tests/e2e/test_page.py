@@ -269,3 +269,34 @@ def test_nothing_is_cut_off_sideways(visit: Visit, tiny_server: Server, width: i
         ".filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.id || e.tagName)"
     )
     assert overflowing == []
+
+
+def test_a_whole_walk_is_in_view_at_1280_by_800(visit: Visit, tiny_server: Server) -> None:
+    """Of a token of 30 layers, both acts: also where sentences need a line more."""
+    page = visit(f"{tiny_server.url}#run=capital-of-france")
+    expect(tokens(page)).to_have_count(45)
+    for position, act in ((42, "chosen"), (39, "chosen"), (37, "used"), (8, "used"), (18, "used"), (0, "used")):
+        tokens(page).nth(position).click()
+        page.get_by_role("button", name="what it did next" if act == "used" else "how it was chosen").click()
+        selection(page, position=str(position), act=act)
+        settled(page)
+        page.wait_for_function(
+            "() => { const w = document.getElementById('walk'); return w.scrollHeight <= w.clientHeight; }"
+        )
+
+
+@pytest.mark.parametrize("lines", [2, 5])
+def test_what_is_said_under_the_wall_of_heads_is_in_view_whatever_the_ribbon_takes(
+    visit: Visit, tiny_server: Server, lines: int
+) -> None:
+    page = visit(f"{tiny_server.url}#run=capital-of-france", width=1920, height=1080)
+    expect(page.get_by_text("44 of 45 rows, others hatched", exact=True)).to_be_visible()
+    page.locator("#ribbon").evaluate("(ribbon, lines) => ribbon.style.setProperty('--wanted', lines)", str(lines))
+    page.wait_for_function(
+        """() => {
+          const panel = document.getElementById('panel-attention').getBoundingClientRect();
+          const wall = panel.height && document.querySelector('.attn-wall').getBoundingClientRect();
+          const said = document.querySelector('.attn-side details').getBoundingClientRect();
+          return wall.height > 600 && said.bottom <= panel.bottom;
+        }"""
+    )

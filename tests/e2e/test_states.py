@@ -102,6 +102,11 @@ def test_what_was_not_captured_says_so_on_every_panel(replayed: Replay, visit: V
     page = visit(replayed(lambda emit: tell(emit, rows=False)))
     tokens(page).nth(26).click()
     expect(walk(page).get_by_text("Not captured: level light").first).to_be_visible()
+    # Once, in place of thirty empty rows.
+    layers = walk(page).locator(".station", has=page.get_by_role("term").filter(has_text=re.compile("^layers$")))
+    expect(layers).to_have_count(1)
+    expect(layers).to_contain_text("Not captured: level light. At level follow or full each has a row here.")
+    expect(walk(page).get_by_role("row", name=re.compile("^Layer "))).to_have_count(0)
     every_tab_says_something(page)
     page.get_by_role("tab", name="Attention").click()
     expect(page.get_by_role("tabpanel", name="Attention")).to_contain_text("No attention to show. Not captured")

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Visit
-from tests.e2e.page import followed, selection, tokens, walk
+from tests.e2e.page import drawn, followed, selection, tokens, walk
 from tests.server import Server, start_server
 
 pytestmark = pytest.mark.browser
@@ -21,6 +21,28 @@ TRACE = Path(__file__).resolve().parents[2] / "traces" / "capital-of-france.mcap
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with start_server("replay", str(TRACE), folder=tmp_path_factory.mktemp("replay")) as server:
         yield server
+
+
+CROSSED = """() => {
+  const shown = document.querySelector('.toured');
+  const [box, { outlineOffset, outlineWidth }] = [shown.getBoundingClientRect(), getComputedStyle(shown)];
+  const out = parseFloat(outlineOffset) + parseFloat(outlineWidth);
+  const texts = document.createTreeWalker(document.querySelector('#main'), NodeFilter.SHOW_TEXT);
+  const crossed = [];
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    if (!text.data.trim() || shown.contains(text)) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    // Letters do not fill their line: two pixels above and below them are free.
+    const cut = [...range.getClientRects()].some((at) =>
+      at.width && at.left < box.right + out && at.right > box.left - out &&
+      at.top + 2 < box.bottom + out && at.bottom - 2 > box.top - out);
+    if (cut) crossed.push(text.data);
+  }
+  return crossed;
+}"""
+"""The texts outside what the tour frames that its frame lies over."""
 
 
 def start(page: Page) -> None:
@@ -45,8 +67,9 @@ STEPS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def test_the_whole_tour_by_keyboard_alone(visit: Visit, replay: Server) -> None:
-    page = visit(replay.url)
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080)])
+def test_the_whole_tour_by_keyboard_alone(visit: Visit, replay: Server, width: int, height: int) -> None:
+    page = visit(replay.url, width=width, height=height)
     expect(followed(page)).to_have_count(1)
     before = selection(page, position="42")
     start(page)
@@ -57,6 +80,8 @@ def test_the_whole_tour_by_keyboard_alone(visit: Visit, replay: Server) -> None:
         expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
         expect(page.locator(".toured")).to_have_count(1)
         expect(page.locator(".toured")).to_be_in_viewport()
+        drawn(page)
+        assert page.evaluate(CROSSED) == []
         page.keyboard.press("Enter")
     expect(page.locator("#tour")).to_be_hidden()
     assert selection(page, **before) == before

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { parseFrame } from "../../frontend/js/codec.js";
-import { absentText, readingIsOut, standingOf, toCome, whyAbsent, whyNoReading } from "../../frontend/js/absent.js";
+import { absentText, readingIsOut, standingOf, toCome, whyAbsent, whyNoLayers, whyNoReading } from "../../frontend/js/absent.js";
 import { ARRAY_LIMIT_BYTES, arrayRoom } from "../../frontend/js/held.js";
 import {
   apply, chunkOf, createRun,
@@ -243,6 +243,23 @@ test("why a reading is not here is said in the same words everywhere, and they a
   assert.equal(said(), "The server refused: this run has no request 'req-1', or knows of it no more");
   assert.ok(readingIsOut(record, "lens", 8), "and is not asked again");
   assert.equal(readingIsOut(record, "attribution", 8), false);
+});
+
+test("of a request whose layers were never captured that is said of all at once", () => {
+  const run = runOf(syntheticRun({ lens: false }));
+  const record = only(run);
+  assert.equal(whyNoLayers(record), null);
+  record.attention.clear();
+  record.residual.clear();
+  assert.equal(whyNoLayers(record), null, "nobody said why");
+  const said = (/** @type {string} */ what, /** @type {[number, number] | null} */ positions) => record.absent.push({ kind: "absent", seq: 0, t_ns: 0, what, reason: "not_captured", positions, detail: "capture level light" });
+  said("attention", null);
+  said("residual", [0, 4]);
+  assert.equal(whyNoLayers(record), null, "others may still come");
+  said("residual", null);
+  assert.deepEqual(whyNoLayers(record), { reason: "not_captured", detail: "capture level light" });
+  record.released.set("attention:3", [7]);
+  assert.equal(whyNoLayers(record), null, "what was let go of was here");
 });
 
 test("what was reused says so for attention and lens alike, and is not asked for", () => {

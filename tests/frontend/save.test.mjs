@@ -28,7 +28,7 @@ import { logitsFigure, logitsTable } from "../../frontend/js/save/logits.js";
 import { ribbonFigure, ribbonTable } from "../../frontend/js/save/ribbon.js";
 import { fileName, fineness } from "../../frontend/js/save/save.js";
 import { schedulerFigure, schedulerTable } from "../../frontend/js/save/scheduler.js";
-import { walkTable } from "../../frontend/js/save/walk.js";
+import { walkFigure, walkTable } from "../../frontend/js/save/walk.js";
 import { wireFigure, wireTable } from "../../frontend/js/save/wire.js";
 import { syntheticRun } from "./synthetic.mjs";
 
@@ -210,4 +210,20 @@ test("why, kernels and compare are drawn and listed from their numbers", () => {
   const rows = [...compareTable(pair).rows];
   assert.deepEqual(rows.filter((row) => row[0] === "token" && row[5] === false).map((row) => row.slice(3, 5)), [[" France", " Spain"]]);
   for (const table of [whyTable(why), kernelsTable(step), compareTable(pair)]) for (const row of table.rows) assert.equal(row.length, table.columns.length);
+});
+
+test("a walk of which no layer was captured has no empty rows", () => {
+  const { run, record } = loaded({ lens: false });
+  const pass = /** @type {any} */ ({ run, record, act: "chosen", token: record.tokens[8], query: 7, input: record.tokens[7], target: record.tokens[8], attention: null, residual: null, lens: null, row: record.rows[0] });
+  const words = { verdict: "", before: [{ name: "text", text: "x" }], after: [] };
+  const drawn = () => drawFigure({ ...walkFigure(pass, words, 1, /** @type {any} */ (INK)), of: "it" }, /** @type {any} */ (INK));
+  const whole = drawn();
+  assert.match(whole.svg, /best guess here/);
+  record.attention.clear();
+  record.residual.clear();
+  for (const what of ["attention", "residual"]) record.absent.push({ kind: "absent", seq: 0, t_ns: 0, what, reason: "not_captured", positions: null, detail: "capture level light" });
+  const none = drawn();
+  assert.doesNotMatch(none.svg, /best guess here|Bars: L2/);
+  assert.match(none.svg, /Not in this figure because it is not here: attention, residual, lens/);
+  assert.ok(none.height < whole.height - 4 * 14);
 });

@@ -41,6 +41,9 @@ const WALL_EVERY = 200;
 /** From this many heads on, the wall takes the panel's whole width. */
 const WIDE_HEADS = 17;
 
+/** The panel's margins, the wall's title and the lines under it, CSS pixels. */
+const AROUND_WALL = 96;
+
 class AttentionPanel {
   /** @param {HTMLElement} root @param {Store} store */
   constructor(root, store) {
@@ -110,7 +113,7 @@ class AttentionPanel {
       onReady: () => this.schedule(),
       onChoose: (query) => this.store.select({ position: this.state?.selection.act === "chosen" ? query + 1 : query }),
     });
-    /** The panel's width and the window's height, CSS pixels; null until they are asked for again. @type {{width: number, tall: number} | null} */
+    /** The panel's width, the window's height and the panel's, CSS pixels; null until they are asked for again. @type {{width: number, tall: number, high: number} | null} */
     this.room = null;
     this.resized = new ResizeObserver(() => {
       this.room = null;
@@ -196,11 +199,12 @@ class AttentionPanel {
   /** Share out the space. @param {number} layers @param {number} heads */
   arrange(layers, heads) {
     // Asked for anew only when something was resized: in the middle of a frame the answer costs a layout.
-    this.room ??= { width: this.inner.clientWidth, tall: innerHeight };
-    const { width, tall } = this.room;
+    this.room ??= { width: this.inner.clientWidth, tall: innerHeight, high: this.root.clientHeight };
+    const { width, tall, high } = this.room;
     const wide = heads >= WIDE_HEADS || width < 420;
     this.body.classList.toggle("stacked", wide);
-    const layout = wallLayout(layers, heads, wide ? width - 4 : Math.min(300, width * 0.36), tall * 0.7);
+    // Beside the head, the wall leaves room for what is said under it: a ribbon of many lines takes some of the panel's.
+    const layout = wide ? wallLayout(layers, heads, width - 4, tall * 0.7) : wallLayout(layers, heads, Math.min(300, width * 0.36), Math.min(tall * 0.7, high - AROUND_WALL));
     const side = Math.floor(
       Math.max(200, Math.min(720, tall * 0.72, wide ? width - 4 : width - layout.width - 28)),
     );

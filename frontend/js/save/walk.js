@@ -1,5 +1,6 @@
 // The walk as a figure and a table: the words of its stations, and its layers drawn from the numbers.
 
+import { whyNoLayers } from "../absent.js";
 import { css, rampPixel } from "../colour.js";
 import { count, duration, weight } from "../format.js";
 import { weightFraction } from "../paint.js";
@@ -26,11 +27,12 @@ const NAMES = 100;
  * @param {import("./figure.js").Ink} ink
  */
 export function walkFigure(pass, { verdict, before, after }, selected, ink) {
-  const layers = pass.run.header?.model.layers ?? 0;
+  const times = pass.row ? pass.run.layerTimes.get(pass.row.step) : undefined;
+  const layers = times || !whyNoLayers(pass.record) ? (pass.run.header?.model.layers ?? 0) : 0;
   const lead = wrapped(verdict, WIDTH, 12);
   const blocks = [before, after].map((stations) => stations.map(({ name, text }) => ({ name, lines: wrapped(text, WIDTH - NAMES, 11.5) })));
   const heights = blocks.map((stations) => stations.reduce((sum, { lines }) => sum + Math.max(1, lines.length) * 16 + 2, 0));
-  const grid = 24 + layers * ROW + 10;
+  const grid = layers && 24 + layers * ROW + 10;
   const missing = /** @type {const} */ (["attention", "residual", "lens"]).filter((what) => pass[what] === null);
   const keys = pass.attention?.keys ?? 0;
   const lacking = pass.attention ? layers - pass.attention.layerNumbers.length : 0;
@@ -41,7 +43,7 @@ export function walkFigure(pass, { verdict, before, after }, selected, ink) {
     caption: [
       keys ? `Strips: mean attention of each layer’s heads over tokens ${pass.attention?.event.first_key ?? 0} to ${pass.query}, colour log₁₀ from 0.01 to 1.${lacking ? ` Hatched: not here, in ${lacking} of ${layers} layers.` : ""}` : "",
       keys > STRIP.width ? `A column stands for up to ${Math.ceil(keys / STRIP.width)} tokens and shows the largest.` : "",
-      "Bars: L2 norms of what attention (left) and MLP (right) added, one linear scale; rank bars are logarithmic.",
+      layers ? "Bars: L2 norms of what attention (left) and MLP (right) added, one linear scale; rank bars are logarithmic." : "",
       missing.length ? `Not in this figure because it is not here: ${missing.join(", ")}.` : "",
     ],
     draw: (/** @type {import("./drawing.js").Drawing} */ d, /** @type {number} */ left, /** @type {number} */ top) => {
@@ -56,7 +58,7 @@ export function walkFigure(pass, { verdict, before, after }, selected, ink) {
         }
       };
       stations(blocks[0]);
-      drawLayers(d, pass, layers, selected, left, y, ink);
+      if (layers) drawLayers(d, pass, layers, selected, left, y, ink);
       y += grid;
       stations(blocks[1]);
     },
