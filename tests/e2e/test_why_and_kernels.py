@@ -104,6 +104,11 @@ def test_steps_are_timed_on_request_and_the_next_one_says_where_its_time_went(se
     # The walk has the same layers' times, and leads back here.
     expect(layer(page, 0).locator(".time")).to_contain_text(re.compile("µs|ms"))
     page.get_by_role("tab", name="Attention").click()
+    # Its attention came layer by layer, and is whole.
+    expect(panel(page, "Attention")).to_contain_text(re.compile(r"row \d+ sums to\s*(1\.0000|0\.9999)"))
+    expect(panel(page, "Attention")).not_to_contain_text("in part")
+    expect(walk(page).locator(".strip")).to_have_count(LAYERS)
+    expect(walk(page).locator(".strip.hatch")).to_have_count(0)
     walk(page).get_by_role("button", name="Where the step’s time went, in Kernels").click()
     expect(kernels).to_be_visible()
 

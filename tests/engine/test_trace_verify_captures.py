@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.attention_rows import AttentionRows
 from engine.capture import CapturePlan
 from engine.config import EngineConfig
 from engine.events import Absent, Attention, AttentionSummary, Event, RequestArrived
@@ -189,3 +190,32 @@ def test_where_events_are_missing_it_is_not_looked_for(tmp_path: Path, run: list
         found = {check.name: check.ok for check in verify(trace)}
     assert found[NAME] is None
     assert found["no events missing"] is False
+
+
+def test_a_timed_step_that_was_interrupted_is_not_said_to_lack_anything(
+    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tiny, EngineConfig(slots=2, kv_memory=2**21, time_every=1))
+    header = trace_run.header()
+    model = header.model | {"layers": tiny.info.layers, "heads": tiny.info.heads}
+    bench.events.insert(0, dataclasses.replace(header, kv=bench.core.kv.facts, model=model))
+    sequences = [bench.add([number, 5, 6, 7], 8, capture=CapturePlan(level="follow")) for number in (1, 2)]
+    for _ in range(3):
+        bench.step()
+    take, calls = AttentionRows.take, []
+
+    def interrupted(self: AttentionRows, *seen: Any) -> None:
+        calls.append(1)
+        if len(calls) == 6:  # in the third of four layers
+            raise KeyboardInterrupt
+        take(self, *seen)
+
+    monkeypatch.setattr(AttentionRows, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.step()
+    bench.core.give_up(sequences)
+    bench.core.close()
+    partly = [event for event in bench.events if isinstance(event, Attention) and event.step == 4]
+    assert len(partly) == 5
+    found = check(tmp_path, bench.events)
+    assert found.ok, found.detail
