@@ -1,5 +1,7 @@
 // Tokens of a request as the page shows them: bytes, text, and which pieces make up one character together.
 
+import { packCandidates } from "./candidates.js";
+
 /** @typedef {import("./codec.js").RunEvent} RunEvent */
 
 /**
@@ -97,6 +99,7 @@ export function promptTokens(tokenized, promptText) {
 
 /** @param {RunEvent} event a `token` event @returns {TokenRecord} */
 export function generatedToken(event) {
+  packCandidates(event);
   return {
     position: event.position,
     id: event.id,

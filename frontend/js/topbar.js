@@ -2,7 +2,8 @@
 
 import { fill, h, setAttribute, setText } from "./dom.js";
 import { term } from "./explain.js";
-import { count } from "./format.js";
+import { bytes, count } from "./format.js";
+import { heldBytes } from "./held.js";
 import { decodeSpeed } from "./insight.js";
 import { phaseOf, selectedRequest } from "./model.js";
 import { shareAddress } from "./url.js";
@@ -85,7 +86,7 @@ function standing({ run, liveRun, connection, loading, health }) {
     if (connection.status === "open" && connection.quiet) return { text: "LIVE, waiting", state: "waiting", tip: "A request is running, and nothing has come from the server for more than 3 s: a long step, or the network. Nothing is lost by it." };
     const read = connection.status === "open" ? partRead({ run, liveRun, health }) : null;
     if (read !== null) return { text: `catching up ${Math.min(99, Math.floor(read * 100))}%`, state: "waiting", tip: "What happened on this server before the page joined is being read, oldest first: so much of its bytes has come. Figures are of the moment that it has come to." };
-    if (connection.status === "open") return { text: "LIVE", state: "live", tip: "Events arrive as they happen" };
+    if (connection.status === "open") return { text: "LIVE", state: "live", tip: `Events arrive as they happen. ${heldWords(run)}` };
     if (connection.status === "retrying") return { text: "DISCONNECTED", state: "lost", tip: connection.reason };
     return { text: "connecting…", state: "waiting", tip: null };
   }
@@ -93,8 +94,14 @@ function standing({ run, liveRun, connection, loading, health }) {
     const part = loading.total ? ` ${Math.min(99, Math.floor((loading.received / loading.total) * 100))}%` : "";
     return { text: `reading${part}`, state: "waiting", tip: null };
   }
-  if (run) return { text: "REPLAY", state: "replay", tip: `${run.name}: recorded, replayed from its events` };
+  if (run) return { text: "REPLAY", state: "replay", tip: `${run.name}: recorded, replayed from its events. ${heldWords(run)}` };
   return { text: health ? "nothing open" : "connecting…", state: "waiting", tip: null };
+}
+
+/** What grows as a run goes on. @param {import("./model.js").Run} run */
+function heldWords(run) {
+  const { events, arrays } = heldBytes(run);
+  return `This page keeps all that came, about ${bytes(events)}, and of its arrays the newest, ${bytes(arrays)}.`;
 }
 
 /** @param {Record<string, HTMLElement>} figures @param {State} state */

@@ -5,6 +5,7 @@ import { term } from "./explain.js";
 import { bytes, count, duration, entropy, hex, measure, ordinal, percent, plural } from "./format.js";
 import { readers } from "./insight.js";
 import { absentText, endedWith, toCome, whyAbsent } from "./absent.js";
+import { candidatesOf } from "./candidates.js";
 import { whatIf } from "./fork.js";
 import { chunkOf, isCached, titleOf } from "./model.js";
 import { requestNumber } from "./requests.js";
@@ -182,8 +183,9 @@ function logitsStation({ record, target, act }, store) {
     return station("logits", `not needed: the prompt itself says what comes next, ${quoted(target)}`);
   }
   if (!target?.event) return station("logits", record.finished ? "not computed: the answer was over" : toCome(record, "not there yet"));
-  const { top, entropy_bits: bits } = target.event;
-  if (!top?.length) return station("logits", "not captured");
+  const { entropy_bits: bits } = target.event;
+  const top = candidatesOf(target.event);
+  if (!top.length) return station("logits", "not captured");
   const candidates = top.slice(0, 4).map((/** @type {any} */ c) => {
     const numbers = `logit ${measure(c.logit)} · log-probability ${measure(c.logprob)}`;
     const own = c.id === target.id;

@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { parseFrame } from "../../frontend/js/codec.js";
 import { absentText, readingIsOut, standingOf, toCome, whyAbsent, whyNoLayers, whyNoReading } from "../../frontend/js/absent.js";
-import { ARRAY_LIMIT_BYTES, arrayRoom } from "../../frontend/js/held.js";
+import { ARRAY_LIMIT_BYTES, arrayRoom, heldBytes } from "../../frontend/js/held.js";
 import {
   apply, chunkOf, createRun,
   endRun, phaseOf, queryPosition, restore, rowOf, selectedToken, titleOf,
@@ -138,7 +138,8 @@ test("as a run grows long its events take the arrays' room, down to a least", ()
   const run = createRun("t");
   assert.equal(arrayRoom(run), ARRAY_LIMIT_BYTES);
   const rooms = [40, 80, 120, 400].map((mib) => arrayRoom({ ...run, textBytes: mib * 2 ** 20 }) / 2 ** 20);
-  assert.deepEqual(rooms.map(Math.round), [160, 136, 92, 32]);
+  assert.deepEqual(rooms.map(Math.round), [160, 160, 128, 32]);
+  assert.deepEqual(heldBytes({ textBytes: 1000, arrayBytes: 70 }), { events: 800, arrays: 70 });
   assert.equal(arrayRoom({ ...run, arrayLimit: 3000, textBytes: 2 ** 30 }), 3000);
 });
 

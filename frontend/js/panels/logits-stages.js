@@ -15,6 +15,7 @@
  * @typedef {{stages: Stage[], candidates: Candidate[], chosenListed: boolean, listedKept: number}} Sampling
  */
 
+import { candidatesOf } from "../candidates.js";
 import { labelOf } from "../token-names.js";
 
 /** @type {Record<string, string>} */
@@ -38,7 +39,7 @@ const REORDERING = new Set(["logit_bias", "repetition_penalty", "presence_penalt
  * @returns {Sampling}
  */
 export function sampling(event) {
-  const top = /** @type {any[]} */ (event.top ?? []);
+  const top = candidatesOf(event);
   const recorded = /** @type {any[]} */ (event.stages ?? []);
   const candidates = top.map((candidate, i) => {
     const probabilities = recorded.map((stage) => stage.probabilities[i] ?? 0);

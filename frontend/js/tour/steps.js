@@ -1,5 +1,6 @@
 // The ten steps of the tour: what each shows, and words that are true of the trace at hand, because their numbers come from it.
 
+import { candidatesOf } from "../candidates.js";
 import { bytes, count, duration, entropy, hex, measure, percent, plural, weight } from "../format.js";
 import { appearance, largest, layersText, leadingLayers } from "../insight.js";
 import { chunkOf, isGenerated, rowOf, titleOf } from "../model.js";
@@ -165,7 +166,8 @@ function lens({ record, query, name, layers: n }) {
 
 /** @param {Story} story @returns {Step} */
 function logits({ run, token, name }) {
-  const { top = [], entropy_bits: bits = null } = /** @type {Record<string, any>} */ (token.event ?? {});
+  const bits = token.event?.entropy_bits ?? null;
+  const top = token.event ? candidatesOf(token.event) : [];
   const own = top.find((/** @type {any} */ c) => c.id === token.id);
   const other = top.find((/** @type {any} */ c) => c.id !== token.id);
   const given = own ? `${name} got ${measure(own.logit)}, which makes ${percent(Math.exp(own.logprob))}` : `${name} got ${percent(Math.exp(token.event?.logprob ?? NaN))}`;
