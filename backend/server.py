@@ -79,6 +79,7 @@ class Server(uvicorn.Server):
             # Query strings may hold the access token, and uvicorn logs them: requests and handshakes are not logged.
             access_log=False,
             log_level="warning",
+            http="httptools",
             ws="websockets-sansio",
             ws_max_size=MAX_COMMAND_BYTES,
             ws_per_message_deflate=False,

@@ -1,8 +1,10 @@
 import json
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from engine.codec import Frame
 from tests.backend.conftest import Running
 from tests.backend.fake_engine import ANSWER
 from tests.backend.test_chat import sse
@@ -101,13 +103,14 @@ def test_stream_sent_says_what_was_handed_to_the_socket(server: Running) -> None
     positions = [event["position"] for event in sent if event["position"] is not None]
     assert positions == sorted(set(positions))
 
+    # Said behind the body's last byte, so the client may have it before.
+    frames: SimpleQueue[Frame] = SimpleQueue()
+    server.live.bus.subscribe(frames.put)
     whole = server.complete()
-    server.live.bus.flush()
-    (event,) = [
-        json.loads(frame.payload)
-        for frame in server.live.frames(0, None, frozenset({"stream.sent"}), None)
-        if frame.request == whole.headers["x-tokenwalk-request"]
-    ]
+    while (frame := frames.get(timeout=30)).kind != "stream.sent":
+        pass
+    assert frame.request == whole.headers["x-tokenwalk-request"]
+    event = json.loads(frame.payload)
     assert event["to"] == "json"
     assert event["chunk_bytes"] == len(whole.content)
     assert event["text_bytes"] == len(ANSWER.encode())
