@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from backend.ending import end_at_once
+from backend.http import Http
 from engine.errors import TokenwalkError
 
 MAX_COMMAND_BYTES = 1 << 20
@@ -79,7 +80,7 @@ class Server(uvicorn.Server):
             # Query strings may hold the access token, and uvicorn logs them: requests and handshakes are not logged.
             access_log=False,
             log_level="warning",
-            http="httptools",
+            http=Http,
             ws="websockets-sansio",
             ws_max_size=MAX_COMMAND_BYTES,
             ws_per_message_deflate=False,

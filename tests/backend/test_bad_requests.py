@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from backend.http import MAX_HEAD_BYTES
 from tests.backend.conftest import Running, Serve
 from tests.backend.fake_engine import FakeEngine
 
@@ -242,3 +243,14 @@ def test_an_unknown_parameter_is_answered_with_those_there_are(
     error = server.http.post("/v1/chat/completions", json=body).json()["error"]
     assert error["param"] == param
     assert known in error["message"].partition("expected one of ")[2].split(", ")
+
+
+@pytest.mark.parametrize("head", [b"GET /", b"GET /health HTTP/1.1\r\nX: ", b"GET /health HTTP/1.1\r\n"])
+def test_a_head_without_an_end_is_refused(server: Running, head: bytes) -> None:
+    more = b"".join(b"H%d: x\r\n" % number for number in range(9000)) if head.endswith(b"\n") else b"a" * 2**16
+    with socket.create_connection(("127.0.0.1", server.site.settings.port), timeout=30) as connection:
+        connection.sendall(head + more[: MAX_HEAD_BYTES + 1 - len(head)])  # one byte more than may be
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.endswith(b"over 64 KiB.")
+    assert server.http.get("/health").status_code == 200
