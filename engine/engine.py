@@ -23,7 +23,7 @@ from engine.bus import EventBus
 from engine.capture import CapturePlan
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.errors import EngineStopped, ModelError, QueueFull, RequestError, shown
+from engine.errors import EngineStopped, QueueFull, RequestError, explained, shown
 from engine.events import Absent, RequestFinished, RequestRejected
 from engine.header import run_header
 from engine.kv.blocks import BlockMemory
@@ -43,20 +43,12 @@ MAX_REASON = 500
 STALLED_SECONDS = 120.0
 """A step that takes longer than this is no progress: no machine is that slow."""
 
+COMPANY_S = 0.002
+"""An idle engine that is asked waits so long for whoever asks at the same time, and starts with them together: whoever
+came a millisecond too late would wait for a whole prompt's pass."""
+
 Command = Callable[[EngineCore], object]
 Read = Callable[[Sequence, int, EngineCore], object]
-
-
-def _explained(failure: BaseException) -> BaseException:
-    """A failure to start, in words for the person where it is known what it comes from."""
-    said = str(failure)
-    if "Compile::eval_cpu" not in said:
-        return failure
-    why = " ".join(said.rpartition("error: ")[2].replace("compilation terminated.", "").split())[-200:]
-    return ModelError(
-        f"MLX could not compile a part of the model with g++ ({why}); make room in the folder for "
-        "temporary files (TMPDIR), or set MLX_DISABLE_COMPILE=1, which does without"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +102,7 @@ class Engine:
         self._ready.wait()
         if self._failure is not None:
             self._thread.join()  # the interpreter must not end while it still cleans up in MLX
-            raise _explained(self._failure)
+            raise explained(self._failure)
 
     def stop(self) -> None:
         """Cancel what runs and end the thread."""
@@ -361,12 +353,14 @@ class Engine:
                 self._steps = core.steps
 
     def _obey(self, core: EngineCore) -> None:
-        """Carry out what has been asked for; with nothing to run, wait until something is."""
+        """Carry out what has been asked for; with nothing to run, wait until something is, and for its company."""
+        company = 0 if core.has_work else self.config.slots
         try:
-            command = self._commands.get(block=not core.has_work, timeout=1.0)
+            command = self._commands.get(block=company > 0, timeout=1.0)
             while command is not None:
                 command(core)
-                command = self._commands.get_nowait()
+                company -= 1
+                command = self._commands.get(block=company > 0, timeout=COMPANY_S)
         except queue.Empty:
             pass
 

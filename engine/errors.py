@@ -66,3 +66,15 @@ class QueueFull(TokenwalkError):
 
 class EngineStopped(TokenwalkError):
     """The engine thread is not running, so nothing can be generated."""
+
+
+def explained(failure: BaseException) -> BaseException:
+    """A failure to start, in words for the person where it is known what it comes from."""
+    said = str(failure)
+    if "Compile::eval_cpu" not in said:
+        return failure
+    why = " ".join(said.rpartition("error: ")[2].replace("compilation terminated.", "").split())[-200:]
+    return ModelError(
+        f"MLX could not compile a part of the model with g++ ({why}); make room in the folder for "
+        "temporary files (TMPDIR), or set MLX_DISABLE_COMPILE=1, which does without"
+    )

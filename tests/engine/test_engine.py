@@ -72,6 +72,21 @@ def test_running_and_queued_requests_can_be_cancelled(engine: Engine) -> None:
     assert [slot["state"] for slot in engine.slots_view()] == ["free"]
 
 
+def test_requests_that_come_together_start_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the next, as many as there are slots: here so long that a busy machine cannot come between."""
+    monkeypatch.setattr("engine.engine.COMPANY_S", 60.0)
+    steps: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    bus = EventBus()
+    bus.subscribe(lambda frame: steps.put(frame) if frame.kind == "step.started" else None)
+    batched = Engine(lambda: load("tiny"), EngineConfig(slots=3, kv_memory=2**22), bus)
+    batched.start()
+    for _ in range(3):
+        batched.submit(long(2), lambda event: None)
+    assert len(json.loads(steps.get(timeout=30).payload)["rows"]) == 3
+    batched.stop()
+    bus.close()
+
+
 def test_a_compiler_that_fails_is_told_in_a_line() -> None:
     def load_and_compile() -> Any:
         raise RuntimeError(
