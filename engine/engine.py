@@ -341,7 +341,7 @@ class Engine:
             emit=self.bus.emit,
             now_ns=self.bus.now_ns,
         )
-        self.bus.emit(run_header(loaded, core, epoch=self.bus.epoch))
+        self.bus.emit(run_header(loaded, core, epoch=self.bus.epoch, age_ns=self.bus.now_ns()))
         return core
 
     def _serve(self, core: EngineCore) -> None:

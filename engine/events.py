@@ -71,7 +71,7 @@ class RunHeader(Event):
     machine: dict[str, Any] = doc("chip, os, python, mlx, mlx_lm, device (cpu or gpu), blas")
     kv: dict[str, Any] = doc("store, block_size and blocks (None where the cache is not paged), dtype")
     slots: int = doc("how many requests can run at once")
-    started_at: str = doc("wall-clock time of the start, ISO 8601 with offset")
+    started_at: str = doc("wall-clock time at `t_ns` 0, ISO 8601 with offset")
 
 
 # --- a request --------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class RequestScheduled(Event):
     kind: ClassVar[str] = "request.scheduled"
 
     request: str = doc("the request's id")
-    waited_ns: int = doc("time spent in the queue")
+    waited_ns: int = doc("from its arrival until it got its slot: tokenizing, and the queue")
     reason: str = doc("why it could start now")
     cached_tokens: int = doc("leading positions whose KV was there already, from the prefix cache or shared", default=0)
 

@@ -12,8 +12,14 @@ from engine.models.info import LoadedModel
 from engine.version import VERSION
 
 
-def run_header(loaded: LoadedModel, core: EngineCore, *, epoch: str) -> RunHeader:
-    """The first event of a run with this model on this machine."""
+def run_header(loaded: LoadedModel, core: EngineCore, *, epoch: str, age_ns: int) -> RunHeader:
+    """The first event of a run with this model on this machine.
+
+    Args:
+        epoch: random name of the run.
+        age_ns: how long ago the run's clock began, from which events count: before the model was loaded.
+    """
+    start = datetime.datetime.now().astimezone() - datetime.timedelta(microseconds=age_ns / 1000)
     return RunHeader(
         epoch=epoch,
         engine_version=VERSION,
@@ -26,5 +32,5 @@ def run_header(loaded: LoadedModel, core: EngineCore, *, epoch: str) -> RunHeade
         machine=describe(),
         kv=core.kv.facts,
         slots=len(core.scheduler.slots),
-        started_at=datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
+        started_at=start.isoformat(timespec="milliseconds"),
     )

@@ -53,7 +53,7 @@ class Walk:
             emit=self._emit,
             now_ns=self._now_ns,
         )
-        self._emit(run_header(loaded, self._core, epoch=secrets.token_hex(8)))
+        self._emit(run_header(loaded, self._core, epoch=secrets.token_hex(8), age_ns=self._now_ns()))
 
     def generate(
         self,

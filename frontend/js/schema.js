@@ -169,7 +169,7 @@ export const ABSENT_REASONS = Object.freeze(/** @type {const} */ ([
  * @property {Record<string, any>} machine chip, os, python, mlx, mlx_lm, device (cpu or gpu), blas
  * @property {Record<string, any>} kv store, block_size and blocks (None where the cache is not paged), dtype
  * @property {number} slots how many requests can run at once
- * @property {string} started_at wall-clock time of the start, ISO 8601 with offset
+ * @property {string} started_at wall-clock time at `t_ns` 0, ISO 8601 with offset
  */
 
 /**
@@ -208,7 +208,7 @@ export const ABSENT_REASONS = Object.freeze(/** @type {const} */ ([
  * @property {number} seq place in the run, strictly increasing
  * @property {number} t_ns nanoseconds since the run's start, monotonic
  * @property {string} request the request's id
- * @property {number} waited_ns time spent in the queue
+ * @property {number} waited_ns from its arrival until it got its slot: tokenizing, and the queue
  * @property {string} reason why it could start now
  * @property {number} cached_tokens leading positions whose KV was there already, from the prefix cache or shared
  */
@@ -630,7 +630,7 @@ export const FIELDS = Object.freeze({
     machine: { unit: null, meaning: "chip, os, python, mlx, mlx_lm, device (cpu or gpu), blas" },
     kv: { unit: null, meaning: "store, block_size and blocks (None where the cache is not paged), dtype" },
     slots: { unit: null, meaning: "how many requests can run at once" },
-    started_at: { unit: null, meaning: "wall-clock time of the start, ISO 8601 with offset" },
+    started_at: { unit: null, meaning: "wall-clock time at `t_ns` 0, ISO 8601 with offset" },
   }),
   "request.arrived": Object.freeze({
     kind: { unit: null, meaning: "the kind of event" },
@@ -660,7 +660,7 @@ export const FIELDS = Object.freeze({
     seq: { unit: null, meaning: "place in the run, strictly increasing" },
     t_ns: { unit: "ns", meaning: "nanoseconds since the run's start, monotonic" },
     request: { unit: null, meaning: "the request's id" },
-    waited_ns: { unit: "ns", meaning: "time spent in the queue" },
+    waited_ns: { unit: "ns", meaning: "from its arrival until it got its slot: tokenizing, and the queue" },
     reason: { unit: null, meaning: "why it could start now" },
     cached_tokens: { unit: null, meaning: "leading positions whose KV was there already, from the prefix cache or shared" },
   }),

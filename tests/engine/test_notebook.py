@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from mlx.utils import tree_flatten
 import engine
 from engine import by_layer, captured
 from engine.codec import encode
+from engine.config import EngineConfig
 from engine.errors import EngineStopped, RequestError
-from engine.events import RequestArrived, RequestFinished, Token
+from engine.events import RequestArrived, RequestFinished, RunHeader, Token
 from engine.models import LoadedModel, load
+from engine.notebook import Walk
 from engine.runner import Runner, Step
 from engine.trace import open_trace
 from engine.trace.verify import verify
@@ -148,3 +152,13 @@ def test_an_interruption_in_a_step_ends_all_that_share_it_and_the_walk_goes_on(
     assert again == alone
     with open_trace(record(tmp_path / "t.mcap", [encode(event) for event in events + after])) as trace:
         assert [check for check in verify(trace) if check.ok is False] == []
+
+
+def test_the_run_started_when_its_clock_began_not_when_its_model_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page adds an event's `t_ns` to it, to say when a request came."""
+    began = time.time() - 3600
+    monkeypatch.setattr("engine.notebook.monotonic_ns", lambda: lambda: int((time.time() - began) * 1e9))
+    with Walk(load("tiny"), EngineConfig()) as walk:
+        header = next(iter(walk.generate("hello", max_tokens=1)))
+    assert isinstance(header, RunHeader)
+    assert datetime.datetime.fromisoformat(header.started_at).timestamp() == pytest.approx(began, abs=0.01)
