@@ -40,7 +40,7 @@ class Composer {
     this.again = h("button", { type: "button", class: "plain again", hidden: "", onclick: () => this.askAgain() }, "Ask what is on screen");
     this.presets = Object.keys(PRESETS).map((name) => h("button", { type: "button", "data-value": name, onclick: () => this.set({ ...this.settings(), preset: name }) }, name));
     this.sampling = h("span", { class: "grow" });
-    this.most = h("input", { type: "number", min: 1, max: MOST_TOKENS, step: 1, "aria-label": "Most tokens to generate", oninput: () => this.changed() });
+    this.most = h("input", { type: "number", required: "", min: 1, max: MOST_TOKENS, step: 1, "aria-label": "Most tokens to generate", oninput: () => this.changed() });
     this.capture = h("select", { "aria-label": "Capture", onchange: () => this.changed() }, Object.keys(LEVELS).map((level) => h("option", { value: level }, level)));
     this.reset = h("button", { type: "button", class: "plain again", onclick: () => this.set(DEFAULTS, true), "data-tip": settingsWords(DEFAULTS) }, "defaults");
     this.cost = h("p", { class: "cost" });
@@ -80,8 +80,9 @@ class Composer {
 
   /** By the person's hand, or by what is remembered. */
   changed() {
-    rememberSettings(this.settings());
-    this.reset.hidden = areDefault(this.settings());
+    // A number that is being written, or was taken out, is nothing to remember: sending asks for one.
+    if (this.most.validity.valid) rememberSettings(this.settings());
+    this.reset.hidden = this.most.validity.valid && areDefault(this.settings());
     this.showCost();
   }
 
@@ -131,8 +132,9 @@ class Composer {
     const asked = JSON.stringify(this.body());
     if (this.refused !== "" && asked !== this.refused) this.sayProblem("");
     // Why it was refused is said once, below; what it would have cost is of no more use.
-    if (level === "light" || text === "" || this.refused !== "") {
+    if (level === "light" || text === "" || this.refused !== "" || !this.most.validity.valid) {
       this.asked = "";
+      clearTimeout(this.pause);
       setText(this.cost, `${LEVELS[level]}.`);
     } else if (asked !== this.asked) {
       this.asked = asked;
@@ -173,8 +175,9 @@ class Composer {
     };
   }
 
+  /** Meant only where the field is valid: the browser asks for a number from 1 on before anything is sent. */
   maxTokens() {
-    return Math.max(1, Math.floor(Number(this.most.value)) || 1);
+    return Number(this.most.value);
   }
 
   /** @param {KeyboardEvent} event */

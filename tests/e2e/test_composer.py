@@ -61,6 +61,33 @@ def test_how_one_asks_is_remembered_and_leads_back_to_the_defaults(visit: Visit,
         expect(most).to_be_enabled()
 
 
+@pytest.mark.parametrize("wrong", ["", "0", "-3"])
+def test_a_number_that_is_none_is_asked_for_and_nothing_is_sent(
+    visit: Visit, tiny_server: Server, wrong: str
+) -> None:
+    page = visit(tiny_server.url)
+    region = page.get_by_role("region", name="Ask")
+    most = region.get_by_label("Most tokens to generate")
+    expect(most).to_be_enabled()
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    region.get_by_role("textbox", name="Prompt").fill("how many")
+    expect(region).to_contain_text("+ 64 tokens")
+    most.fill(wrong)
+    expect(region).not_to_contain_text("tokens:")
+    expect(region).not_to_contain_text("+ 1 token")
+    sent.clear()
+    region.get_by_role("button", name="Send").click()
+    expect(most).to_be_focused()
+    region.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    expect(most).to_be_focused()
+    assert sent == []
+    most.fill("2")
+    region.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    expect(tokens(page).first).to_be_visible()
+    assert any(url.endswith("/v1/chat/completions") for url in sent)
+
+
 def test_a_refusal_is_said_once_and_goes_away_with_what_it_was_about(
     visit: Visit, tiny_server: Server, faults: list[str]
 ) -> None:
