@@ -84,6 +84,8 @@ class Engine:
         self.slots = config.slots
         self._loader = loader
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._readings: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        """Carried out one between two steps: each takes as long as a step or two."""
         self._remembered = Remembered()
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -220,7 +222,7 @@ class Engine:
         self._read("attribution", request_id, positions, read)
 
     def _read(self, what: Reading, request_id: str, positions: list[int], read: Read) -> None:
-        """One position a command, so that those who decode wait for one at most."""
+        """Position by position, so that those who decode wait for one at most."""
         self._must_run()
         sequence, tokens = self._find(request_id), self._remembered.tokens_of(request_id)
         # What a caller got wrong is for that caller alone: events go to everybody, and into the recording.
@@ -238,7 +240,8 @@ class Engine:
                 detail = "the engine remembers this request no more"
                 self.bus.emit(Absent(what=what, reason="not_captured", request=request_id, positions=at, detail=detail))
             else:
-                self._commands.put(partial(read, sequence, position))
+                self._readings.put(partial(read, sequence, position))
+        self._commands.put(lambda core: None)  # whoever waits for a command sees that there is something to read
 
     def time_steps(self, steps: int) -> None:
         """Time the operations of the next steps: `kernel` events, and steps that are slower than normal.
@@ -348,13 +351,15 @@ class Engine:
         while not self._stopping:
             self._obey(core)
             self._last_progress = time.monotonic()
+            if not self._readings.empty():
+                self._readings.get()(core)
             if core.has_work:
                 core.step()
                 self._steps = core.steps
 
     def _obey(self, core: EngineCore) -> None:
         """Carry out what has been asked for; with nothing to run, wait until something is, and for its company."""
-        company = 0 if core.has_work else self.config.slots
+        company = self.config.slots if not core.has_work and self._readings.empty() else 0
         try:
             command = self._commands.get(block=company > 0, timeout=1.0)
             while command is not None:

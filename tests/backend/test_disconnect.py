@@ -39,6 +39,18 @@ def test_a_running_request_is_cancelled_when_its_client_leaves(held: Running, st
     assert view.finish_reason == "cancelled"
 
 
+def test_a_client_that_leaves_is_noticed_though_it_asked_for_more(held: Running) -> None:
+    assert held.engine is not None
+    connection = post(held, stream=True)
+    connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % held.site.settings.port)
+    held.engine.allow(2)
+    held.engine.wait_for_state("decode")
+    connection.close()
+    held.engine.wait_for_state("finished")
+    (view,) = held.engine.requests()
+    assert view.finish_reason == "cancelled"
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_waiting_request_is_cancelled_when_its_client_leaves(held: Running, stream: bool) -> None:
     assert held.engine is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.device import mx
 
 import mlx.nn as nn
@@ -53,4 +55,16 @@ def test_other_modules_are_left_alone() -> None:
     kinds = [type(module) for module in modules]
     doubled = DoubledRows(modules)
     assert [type(module) for module in modules] == kinds
+    doubled.remove()
+
+
+def test_what_gives_more_than_an_array_is_called_as_it_was_written() -> None:
+    class Twofold(Gated):
+        def __call__(self, x: mx.array) -> Any:
+            return super().__call__(x), x
+
+    mlp = Twofold()
+    doubled = DoubledRows([mlp])
+    out, given = mlp(mx.ones((1, 1, 16)))
+    assert out.shape == given.shape == (1, 1, 16)
     doubled.remove()

@@ -103,6 +103,24 @@ def test_a_compiler_that_fails_is_told_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("reading", ["lens", "attribution"])
+def test_those_who_decode_wait_for_one_position_at_a_time(engine: Engine, reading: str) -> None:
+    outputs: Outputs[Token | RequestFinished] = queue.SimpleQueue()
+    kinds: queue.SimpleQueue[str] = queue.SimpleQueue()
+    read = engine.submit(long(20), outputs.put)
+    end(outputs)
+    running = engine.submit(long(), outputs.put)
+    outputs.get(timeout=30)
+    engine.bus.subscribe(lambda frame: kinds.put(frame.kind))
+    getattr(engine, reading)(read, list(range(20)))
+    seen: list[str] = []
+    while seen.count(reading) < 20:
+        seen.append(kinds.get(timeout=30))
+    between = seen[seen.index(reading) :]
+    assert between.count("step.finished") >= 18
+    engine.cancel(running)
+
+
+@pytest.mark.parametrize("reading", ["lens", "attribution"])
 def test_a_reading_that_cannot_be_is_told_the_caller_and_nobody_else(engine: Engine, reading: str) -> None:
     read = getattr(engine, reading)
     outputs: Outputs[Token | RequestFinished] = queue.SimpleQueue()
@@ -117,8 +135,12 @@ def test_a_reading_that_cannot_be_is_told_the_caller_and_nobody_else(engine: Eng
         with pytest.raises(RequestError, match=f"positions holds {position}; {request} has {tokens} tokens"):
             read(request, [0, position])
     assert engine.bus.last_seq == before
+    said: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    engine.bus.subscribe(said.put)
     read(request, [1, 1, 1])
-    engine.cache_state()
+    assert said.get(timeout=30).request == request
+    for _ in range(2):  # a turn of the engine each, in which another reading would have been made
+        engine.cache_state()
     assert engine.bus.last_seq == before + 1
 
 
