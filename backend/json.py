@@ -24,7 +24,10 @@ def loads(text: str | bytes) -> Any:
     Raises:
         ValueError: when it is not JSON, or nested deeper than `MAX_DEPTH`.
     """
-    value = orjson.loads(text)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(_where(text, error)) from error
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -36,6 +39,18 @@ def loads(text: str | bytes) -> Any:
         if not level:
             return value
     raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _where(text: str | bytes, error: orjson.JSONDecodeError) -> str:
+    """What is wrong with a text, without the parser's own words."""
+    if not text.strip():
+        return "it is empty"
+    if isinstance(text, bytes):
+        try:
+            text.decode()
+        except UnicodeDecodeError as wrong:
+            return f"byte {wrong.start} ({text[wrong.start]:#04x}) is not UTF-8"
+    return f"it goes wrong at line {error.lineno}, column {error.colno}"
 
 
 class JSON(Response):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from backend.errors import ApiError
 from backend.validation import first_fault
 from engine.capture import CapturePlan
+from engine.errors import shown
 from engine.request import SamplingParams
 
 MAX_CHOICES = 16
@@ -47,6 +48,10 @@ REFUSED: dict[str, tuple[object, ...]] = {
 """OpenAI parameters that cannot be honoured, with the values that ask for nothing."""
 
 
+MAX_DIGITS = 9
+"""Of a token's id: Python refuses to read thousands of them, and no vocabulary has a billion tokens."""
+
+
 def _stop_texts(value: object) -> object:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
@@ -57,8 +62,8 @@ def _stop_texts(value: object) -> object:
 def _biases(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("expected an object of token id to bias")
-    if wrong := [key for key in value if not key.isdecimal()]:
-        raise ValueError(f"{wrong[0]!r} is not a token id")
+    if wrong := [key for key in value if not (key.isdecimal() and len(key) <= MAX_DIGITS)]:
+        raise ValueError(f"{shown(wrong[0])} is not a token id")
     return {int(key): bias for key, bias in value.items()}
 
 

@@ -55,6 +55,7 @@ def assert_error(response: Any, status: int, param: str | None = None, says: str
         ({"messages": USER, "stop": ["x" * 1001]}, "stop", "1,001 characters"),
         ({"messages": USER, "user": "x" * 201}, "user", "at most 200"),
         ({"messages": USER, "logit_bias": {"a": 1}}, "logit_bias", "'a'"),
+        ({"messages": USER, "logit_bias": {"9" * 5000: 1}}, "logit_bias", "is not a token id"),
         ({"messages": USER, "logit_bias": {"99999": 1}}, "logit_bias", "99999"),
         ({"messages": USER, "logit_bias": {"5": 1000}}, "logit_bias", "1000"),
         ({"messages": USER, "top_logprobs": 3}, "top_logprobs", "logprobs"),
@@ -145,6 +146,21 @@ def test_a_body_that_is_no_json_object_is_a_400(shared: Running) -> None:
         )
         assert_error(response, 400)
         assert response.json()["error"]["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "it is empty"),
+        (b'{"a": 1,\n  b}', "it goes wrong at line 2, column 3"),
+        (b'{"a": "\xff"}', "byte 7 (0xff) is not UTF-8"),
+        (b'{"a": "\xed\xa0\x80"}', "byte 7 (0xed) is not UTF-8"),
+        (b'{"a": "\\ud800"}', "it goes wrong at line 1, column "),
+    ],
+)
+def test_where_a_body_is_no_json_is_said_without_the_parsers_words(shared: Running, content: bytes, says: str) -> None:
+    response = shared.http.post("/v1/completions", content=content, headers={"content-type": "application/json"})
+    assert response.json()["error"]["message"].removeprefix("the body is not valid JSON: ").startswith(says)
 
 
 def test_another_content_type_is_a_415(shared: Running) -> None:
