@@ -152,7 +152,8 @@ export function standingOf(state, run = state.run) {
 export function whyNoReading(record, what, position, { live, connected, streaming }) {
   if (!live || position === null || readingIsOut(record, what, position)) return whyAbsent(record, what, position);
   if (!connected) return { reason: "pending", detail: "the engine is asked for it once the connection is back" };
-  if (streaming) return { reason: "pending", detail: "it is computed when you pick a token, or the answer is complete" };
+  // The followed answer is what is waited for; one that lies beside it can be complete itself.
+  if (streaming) return { reason: "pending", detail: `it is computed when you pick a token, or the ${isOver(record) ? "followed answer" : "answer"} is complete` };
   return { reason: "pending", detail: "the engine has been asked for it" };
 }
 

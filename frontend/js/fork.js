@@ -20,7 +20,8 @@ export function forkClosed({ run, liveRun, health, connection }) {
 }
 
 /**
- * Branches off, follows what the new request says, and lays the first one beside it. What goes wrong is said above the page.
+ * Branches off and lays the first one beside it. It stays where the two part, which is what was asked about, while the answer
+ * comes in the ribbon. What goes wrong is said above the page.
  * @param {Store} store
  * @param {RequestRecord} parent
  * @param {number} position first one that differs
@@ -39,8 +40,7 @@ export async function branchOff(store, parent, position, instead) {
   try {
     const { id, done } = await forkRequest(parent.id, { position, ...instead, stream: true, tokenwalk });
     done.catch(() => {}); // the event stream tells how the request ended
-    store.select({ request: id, position: null, compare: formatCompare(state.run.name, parent.id), tab: "compare" });
-    store.follow(id);
+    store.select({ request: id, position, compare: formatCompare(state.run.name, parent.id), tab: "compare" });
     // The candidate that was pressed goes away with its panel, and would take the focus with it.
     document.getElementById("tab-compare")?.focus();
     return true;
@@ -70,7 +70,7 @@ export function whatIf(store, parent, position, candidate, more = "") {
       class: closed === null ? "plain link what-if" : "plain what-if",
       "aria-label": `What if it had said ${name}`,
       "aria-disabled": closed === null ? null : "true",
-      "data-tip": `${[more, note].filter(Boolean).map((line) => `${line}\n`).join("")}${closed ?? `What if it had said “${name}” here? Another request branches off and shares everything before it.`}`,
+      "data-tip": `${[more, note].filter(Boolean).map((line) => `${line}\n`).join("")}${closed ?? `What if it had said “${name}” here? Another request branches off and shares the full blocks before it.`}`,
       onclick: () => branchOff(store, parent, position, { token: candidate.id }),
     },
     word(labelOf(candidate)),

@@ -240,6 +240,13 @@ test("why a reading is not here is said in the same words everywhere, and they a
   assert.equal(said({ liveRun: null }), "Not computed: the residuals are here; `tokenwalk trace bake FILE` adds to a recording what is read from them");
   apply(run, parseFrame(JSON.stringify({ kind: "request.finished", seq: run.lastSeq + 1, t_ns: 0, request: "req-1", reason: "length" })));
   assert.equal(said(), "Not yet: the engine has been asked for it", "nothing streams any more");
+  // Another one is followed, and its answer still comes.
+  const other = /** @type {any} */ ({ ...record, id: "req-2", finished: null });
+  const followed = { ...state, run: { ...run, requests: new Map([["req-2", other]]) }, selection: { ...selection, request: "req-2" } };
+  assert.equal(
+    absentText(whyNoReading(record, "lens", 8, { ...standingOf(followed), live: true })),
+    "Not yet: it is computed when you pick a token, or the followed answer is complete",
+  );
   record.refused.set("lens:8", "this run has no request 'req-1', or knows of it no more");
   assert.equal(said(), "The server refused: this run has no request 'req-1', or knows of it no more");
   assert.ok(readingIsOut(record, "lens", 8), "and is not asked again");

@@ -86,7 +86,7 @@ class LogitsPanel {
     this.drawn = event;
     this.closed = closed;
     this.form.hidden = closed !== null;
-    setText(this.why, closed ?? "What if it had said something else? Pick a candidate, or write your own below: another request branches off here, sharing all blocks before.");
+    setText(this.why, closed ?? "What if it had said something else? Pick a candidate, or write your own below: another request branches off here, sharing the full blocks before it.");
     const view = sampling(event);
     fillFacts(this.facts, facts(event));
     fill(
