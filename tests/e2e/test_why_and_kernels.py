@@ -93,6 +93,9 @@ def test_steps_are_timed_on_request_and_the_next_one_says_where_its_time_went(se
     expect(ask(page, PROMPT, most=12)).to_contain_text("at its limit")
     generated(page, 8)
     expect(kernels).not_to_contain_text("will be timed")
+    # The followed step is a later one: what was asked for is said first, and it is not advised to ask again.
+    expect(kernels).to_contain_text(re.compile(r"Step \d+ was timed.*The operations of this step were not timed"))
+    expect(kernels).not_to_contain_text("Time the next ones above")
     kernels.get_by_role("button", name=re.compile("^Go to step")).click()
     expect(kernels).to_contain_text("Timed with barriers")
     expect(kernels).to_contain_text("normal")

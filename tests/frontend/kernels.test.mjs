@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { parseFrame } from "../../frontend/js/codec.js";
 import { apply, createRun } from "../../frontend/js/model.js";
-import { nearestTimed, operationName, partOf, slowdown, split, stepTimes } from "../../frontend/js/panels/kernels-data.js";
+import { nearestTimed, operationName, partOf, slowdown, split, stepTimes, timedWords } from "../../frontend/js/panels/kernels-data.js";
 import { syntheticRun } from "./synthetic.mjs";
 
 /** @param {number} step @param {number | null} layer @param {string} operation @param {number} ns @param {string | null} [request] */
@@ -74,6 +74,18 @@ test("every step shows what it was measured to take", () => {
   const finished = run.steps.get(0)?.finished;
   assert.ok(finished);
   assert.deepEqual(split(finished).map(({ ns }) => ns), [90000, 80000, 100, 10, 10]);
+});
+
+test("capture on the host and capture on the device are two things, by name", () => {
+  const { run } = timedRun([]);
+  const host = split(/** @type {any} */ (run.steps.get(0)?.finished)).at(-1);
+  assert.equal(host?.name, "capture, on the host");
+  assert.equal(operationName("capture"), "capture, on the device");
+});
+
+test("an untimed step begins with the timed ones, where there are any", () => {
+  assert.equal(timedWords(199, 1), "Step 199 was timed.");
+  assert.equal(timedWords(1199, 4), "Step 1,199 was timed, the nearest of 4 that were.");
 });
 
 test("operations have the colour of their part of the layer, and names without underscores", () => {

@@ -37,11 +37,18 @@ export const KERNELS = {
     careful: "Of all rows of the batch together.",
   },
   "kernels.capture": {
-    name: "Capture",
-    what: "Copying what is recorded of the step: attention rows, residuals.",
+    name: "Capture, on the host",
+    what: "The engine’s thread’s work on what was captured: copying attention rows and residuals out of the result, and handing them on.",
     how: "Measured on the host, after sampling.",
     formula: "time",
-    careful: "The price of looking; light capture has none.",
+    careful: "A part of the price of looking: what the device does for it is the operation “capture, on the device”. Light capture has none.",
+  },
+  "kernels.device": {
+    name: "Capture, on the device",
+    what: "The operations in the step’s graph that exist for what is captured: norms, choosing rows, changing their precision.",
+    how: "Timed with a barrier after it, like every operation.",
+    formula: "Σ over layers",
+    careful: "The other part of the price of looking is the host’s, in “capture, on the host” above: the two are not parts of each other.",
   },
   "kernels.normal": {
     name: "Normally",

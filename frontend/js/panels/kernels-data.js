@@ -1,5 +1,7 @@
 /** Where a step's time went: its operations by layer, their sums, and how much slower timing made it. Pure. */
 
+import { count } from "../format.js";
+
 /** @typedef {import("../codec.js").RunEvent} RunEvent */
 /** @typedef {import("../model.js").Run} Run */
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
@@ -62,8 +64,9 @@ export function partOf(operation) {
   return PARTS[operation] ?? "none";
 }
 
-/** "qkv_projection" → "qkv projection" @param {string} operation */
+/** "qkv_projection" → "qkv projection". What is captured is worked on in two places. @param {string} operation */
 export function operationName(operation) {
+  if (operation === "capture") return "capture, on the device";
   return operation.replaceAll("_", " ");
 }
 
@@ -95,6 +98,11 @@ export function nearestTimed(run, record, step) {
   return row ? { step: at, request: row.request, row } : null;
 }
 
+/** That there are timed steps, and which is the nearest. @param {number} step @param {number} all */
+export function timedWords(step, all) {
+  return all === 1 ? `Step ${count(step)} was timed.` : `Step ${count(step)} was timed, the nearest of ${count(all)} that were.`;
+}
+
 /**
  * What step.finished says of any step, timed or not: parts that overlap with others, so they do not add up.
  * @param {RunEvent} finished
@@ -107,6 +115,6 @@ export function split(finished) {
     { name: "step wall", ns: finished.eval_ns, key: "kernels.wall" },
     ...(finished.timing ? [] : phases),
     { name: "sampling", ns: finished.sample_ns, key: "kernels.sample" },
-    { name: "capture", ns: finished.capture_ns, key: "kernels.capture" },
+    { name: "capture, on the host", ns: finished.capture_ns, key: "kernels.capture" },
   ];
 }

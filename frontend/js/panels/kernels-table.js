@@ -10,7 +10,7 @@ import { operationName, partOf } from "./kernels-data.js";
 /** @typedef {import("./kernels-data.js").StepTimes} StepTimes */
 
 /** Column heads have little room. @type {Record<string, string>} */
-const SHORT = { qkv_projection: "q k v", kv_write: "kv write", output_projection: "out", attention: "attn" };
+const SHORT = { capture: "capture", qkv_projection: "q k v", kv_write: "kv write", output_projection: "out", attention: "attn" };
 
 /** Operations in order of their time, each with its share of all. @param {StepTimes} times */
 export function totalRows({ totals, sum }) {
@@ -20,7 +20,7 @@ export function totalRows({ totals, sum }) {
     h(
       "div",
       { role: "row", "data-part": partOf(operation) },
-      h("span", { role: "rowheader" }, operationName(operation)),
+      h("span", { role: "rowheader" }, operation === "capture" ? term("kernels.device", operationName(operation)) : operationName(operation)),
       h("span", { role: "cell", class: "num strong" }, duration(ns)),
       h("span", { role: "cell", class: "num" }, percent(sum ? ns / sum : 0)),
       h("span", { role: "cell", class: "num muted" }, count(calls)),

@@ -7,11 +7,11 @@ import { fill, h, setText } from "../dom.js";
 import { about, term } from "../explain.js";
 import { count, duration, plural } from "../format.js";
 import { selectedRequest } from "../model.js";
-import { noRequest } from "../nothing.js";
+import { noRequest, noTokens } from "../nothing.js";
 import { kernelsFigure, kernelsTable } from "../save/kernels.js";
 import { saveButton } from "../save/save.js";
 import { HeatTable, totalRows } from "./kernels-table.js";
-import { nearestTimed, slowdown, split, stepTimes } from "./kernels-data.js";
+import { nearestTimed, slowdown, split, stepTimes, timedWords } from "./kernels-data.js";
 import { followedStep, selectionOf } from "./scheduler-data.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -46,7 +46,7 @@ class KernelsPanel {
     this.totals = h("div", { class: "totals", role: "table", "aria-label": "Time by operation" });
     this.heat = new HeatTable({ onChoose: (layer) => store.select({ layer }), onHover: (layer) => store.hover(layer === null ? {} : { layer }) });
     this.timed = h("section", null, h("h3", null, "By operation"), this.totals, h("h3", null, "By layer and operation, µs; the stronger the colour, the longer (by its square root)"), this.heat.root);
-    this.body = h("div", null, h("header", null, h("span", { class: "titled" }, this.title, about("kernels"), saveButton(store, () => this.saves())), this.ask), this.asked, this.split, this.overlap, this.how, this.nearest, this.timed);
+    this.body = h("div", null, h("header", null, h("span", { class: "titled" }, this.title, about("kernels"), saveButton(store, () => this.saves())), this.ask), this.asked, this.split, this.overlap, this.nearest, this.how, this.timed);
     fill(root, h("div", { class: "kernels-panel" }, this.empty, this.body));
   }
 
@@ -60,7 +60,7 @@ class KernelsPanel {
   draw(state) {
     const { run, selection } = state;
     const record = selectedRequest(state);
-    const reason = !run?.header || !record ? noRequest(state) : run.steps.size === 0 ? "No step has run yet." : null;
+    const reason = !run?.header || !record ? noRequest(state) : run.steps.size === 0 ? "No step has run yet." : record.rejected ? noTokens(record) : null;
     this.empty.hidden = reason === null;
     this.body.hidden = reason !== null;
     setText(this.empty, reason ?? "");
@@ -133,21 +133,31 @@ class KernelsPanel {
         term("kernels.barriers", `Timed with ${kernels[0].timing === "barriers" ? "barriers" : kernels[0].timing}`),
         ": ",
         ...slowerWords(finished),
-        finished?.operations_ns ? ` Its operations took ${duration(finished.operations_ns)}; the rest is the barriers’ own.` : "",
+        finished?.operations_ns ? ` Its operations took ${duration(finished.operations_ns)}; the rest is between the operations.` : "",
         others ? ` Other requests had passes of their own in it, which are not shown.` : "",
       );
       return;
     }
     fill(
       this.how,
-      "The operations of this step were not timed: a barrier has to follow each one, which slows the step, so only steps that are asked for are, and some of requests captured at level full. ",
-      live ? "Time the next ones above, while an answer is being generated." : run.kernels.size ? "" : "No step of this recording was. On a live server, “Time the next” is here.",
+      step === null ? "" : "The operations of this step were not timed: a barrier has to follow each one, which slows the step, so only steps that are asked for are, and some of requests captured at level full. ",
+      near ? "" : live ? "Time the next ones above, while an answer is being generated." : run.kernels.size ? "" : "No step of this recording was. On a live server, “Time the next” is here.",
     );
-    if (near) {
-      const other = run.requests.get(near.request);
-      const go = h("button", { type: "button", class: "quiet", onclick: () => other && this.store.select(selectionOf(other, near.row)) }, `Go to step ${count(near.step)}`);
-      fill(this.nearest, `${run.kernels.size === 1 ? "One step of this run was timed. " : `${count(run.kernels.size)} steps of this run were timed; the nearest is ${count(near.step)}. `}`, go);
-    }
+    if (near) this.drawNearest(run, near);
+  }
+
+  /**
+   * The way to the timed steps. While an answer is followed its step changes many times a second and the nearest timed one
+   * does not: the button stays the same one, so that it can be pressed.
+   * @param {Run} run @param {NonNullable<ReturnType<typeof nearestTimed>>} near
+   */
+  drawNearest(run, near) {
+    const key = JSON.stringify([run.name, near.step, near.request, run.kernels.size]);
+    if (this.nearest.dataset.key === key) return;
+    this.nearest.dataset.key = key;
+    const other = run.requests.get(near.request);
+    const go = h("button", { type: "button", onclick: () => other && this.store.select(selectionOf(other, near.row)) }, `Go to step ${count(near.step)}`);
+    fill(this.nearest, timedWords(near.step, run.kernels.size), " ", go);
   }
 
   time() {

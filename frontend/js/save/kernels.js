@@ -32,7 +32,7 @@ export function kernelsFigure({ step, finished, parts, times }, ink) {
       });
       if (!times) return;
       const y = top + bars.length * ROW + 8;
-      times.operations.forEach((operation, o) => d.text(left + 40 + o * CELL, y + 12, operationName(operation).slice(0, 12), { size: 10, fill: ink.muted }));
+      times.operations.forEach((operation, o) => d.text(left + 40 + o * CELL, y + 12, operation.replaceAll("_", " ").slice(0, 12), { size: 10, fill: ink.muted }));
       times.cells.forEach((row, layer) => {
         d.text(left + 28, y + (layer + 1) * ROW + 12, String(layer), { size: 10, fill: ink.muted, anchor: "end" });
         row.forEach((ns, o) => {
