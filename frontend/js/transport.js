@@ -4,6 +4,7 @@ import { fill, h, setAttribute, setText } from "./dom.js";
 import { term } from "./explain.js";
 import { duration } from "./format.js";
 import { isOver, selectedRequest } from "./model.js";
+import { Playing } from "./playing.js";
 import { drawTimeline, momentOf, positionAt, spanOf } from "./timeline.js";
 import { hideTip, showTip } from "./tip.js";
 import { quoted } from "./words.js";
@@ -12,9 +13,6 @@ import { quoted } from "./words.js";
 /** @typedef {import("./store.js").State} State */
 
 const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 5, 10];
-
-/** The longest that playing rests on one token: an idle hour in a recording is not waited for. */
-const LONGEST_REST_MS = 2000;
 
 const ICONS = {
   start: "M1 1h2v10H1zM12 1v10L4 6z",
@@ -47,6 +45,7 @@ class Transport {
   constructor(root, store) {
     this.store = store;
     this.timer = 0;
+    this.playing = new Playing();
     const button = (/** @type {string} */ name, /** @type {Node[]} */ content, /** @type {() => void} */ act, /** @type {string} */ tip) =>
       h("button", { type: "button", "aria-label": name, "data-tip": tip, onclick: act }, content);
     const withWord = (/** @type {Node} */ mark, /** @type {string} */ text, first = true) =>
@@ -191,19 +190,26 @@ class Transport {
     this.store.set({ playing: !playing, following: false });
   }
 
-  /** Plays on to the next token after as long as it took, at the chosen speed. */
+  /** Plays on when the next token is due at the chosen speed, past those that fell between two drawn frames. */
   schedule() {
     clearTimeout(this.timer);
-    const { playing, run, selection, speed } = this.store.state;
-    const record = selectedRequest(this.store.state);
-    if (!playing || !run || !record || selection.position === null) return;
-    const next = selection.position + 1;
-    if (next >= record.tokens.length) {
+    const place = this.place();
+    if (!place) {
+      this.playing.stop();
+      return;
+    }
+    if (place.position + 1 >= place.record.tokens.length) {
       this.store.set({ playing: false });
       return;
     }
-    const took = (momentOf(run, record, next) ?? 0) - (momentOf(run, record, selection.position) ?? 0);
-    const rest = Math.min(LONGEST_REST_MS, Math.max(0, took / 1e6) / speed);
-    this.timer = window.setTimeout(() => this.store.select({ position: next }), rest);
+    const rest = this.playing.rest(place, performance.now());
+    this.timer = window.setTimeout(() => this.store.select({ position: this.playing.next(place, performance.now()) }), rest);
+  }
+
+  /** What is being played, and where it is. @returns {import("./playing.js").Place | null} */
+  place() {
+    const { playing, run, selection, speed } = this.store.state;
+    const record = selectedRequest(this.store.state);
+    return playing && run && record && selection.position !== null ? { run, record, position: selection.position, speed } : null;
   }
 }
