@@ -45,10 +45,15 @@ export function shortTitle(record, most = NAME) {
   return title.length > most ? `${title.slice(0, most - 1)}…` : title;
 }
 
+/** What was asked, in quotes; that of a fork begins with the quoted token, and takes no more of them. @param {RequestRecord} record @param {string} [title] */
+export function quotedTitle(record, title = titleOf(record)) {
+  return record.parent && !record.arrived?.name ? title : `“${title}”`;
+}
+
 /** A request in a sentence: its number and what was asked. @param {Run} run @param {string | null} id */
 export function requestName(run, id) {
   const record = id === null ? undefined : run.requests.get(id);
-  return record ? `${requestNumber(record)} “${shortTitle(record)}”` : (id ?? "a request that is not here");
+  return record ? `${requestNumber(record)} ${quotedTitle(record, shortTitle(record))}` : (id ?? "a request that is not here");
 }
 
 /** Number and colour in one. @param {Numbered} record */

@@ -7,7 +7,7 @@ import { parseFrame } from "../../frontend/js/codec.js";
 import { apply, createRun, titleOf } from "../../frontend/js/model.js";
 import { holdersOf } from "../../frontend/js/panels/memory-holders.js";
 import { stretches } from "../../frontend/js/panels/scheduler-layout.js";
-import { REQUEST_COLOURS, colourOf, requestHue, requestName, requestNumber } from "../../frontend/js/requests.js";
+import { REQUEST_COLOURS, colourOf, quotedTitle, requestHue, requestName, requestNumber } from "../../frontend/js/requests.js";
 import { lanesOf } from "../../frontend/js/timeline.js";
 import { sees } from "./sight.mjs";
 
@@ -77,6 +77,14 @@ test("a request is named by its number and what was asked; equal prompts by diff
   assert.equal(requestName(run, null), "a request that is not here");
   assert.equal(colourOf(["a", "b", "c"], run, "r-2"), "c");
   assert.equal(colourOf(["a"], run, "r-9"), null);
+});
+
+test("a fork's name begins with a quoted token, and is not quoted once more", () => {
+  const run = runOf(2);
+  apply(run, parseFrame(JSON.stringify({ kind: "request.arrived", seq: 9, t_ns: 9, request: "r-fork", text: "x", forked_from: { request: "r-1", position: 0 } })));
+  assert.equal(requestName(run, "r-fork"), "#3 “…” at 0: the same prompt");
+  apply(run, parseFrame(JSON.stringify({ kind: "request.arrived", seq: 10, t_ns: 10, request: "r-own", text: "“Paris” is a city" })));
+  assert.equal(quotedTitle(/** @type {any} */ (run.requests.get("r-own"))), "““Paris” is a city”", "a prompt's own quotes are part of it");
 });
 
 test("a request that was refused is known by why, one of blanks as such, and none by its id", () => {

@@ -2,13 +2,21 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { StepLog, followedStep, selectionOf, slotAt, utilisation, waits } from "../../frontend/js/panels/scheduler-data.js";
-import { stepText } from "../../frontend/js/panels/scheduler-detail.js";
+import { listedDecisions, stepText } from "../../frontend/js/panels/scheduler-detail.js";
 import { chartLayout, hit, scrollTo, stepLeft, visibleSteps } from "../../frontend/js/panels/scheduler-layout.js";
 import { recordedRun } from "./recorded.mjs";
 
 const run = recordedRun();
 const records = [...run.requests.values()];
 const log = new StepLog().update(run);
+
+test("decisions are listed newest first, and those of the followed one are never left out for others'", () => {
+  const decision = (/** @type {string} */ id, /** @type {number} */ t_ns, what = "started") => ({ record: { id }, event: { t_ns }, what });
+  const all = [decision("a", 1), decision("b", 2), decision("c", 3, "preempted"), decision("d", 4), decision("e", 5)];
+  const listed = (/** @type {number} */ most) => listedDecisions(all, "a", most).map(({ record }) => record.id).join("");
+  assert.equal(listed(9), "edcba");
+  assert.equal(listed(3), "eca");
+});
 
 test("every step is there once, in order, with its rows and its end", () => {
   assert.equal(log.steps.length, run.steps.size);

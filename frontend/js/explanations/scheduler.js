@@ -93,7 +93,7 @@ export const SCHEDULER = {
     careful: "It grows with rows and with the vocabulary, not with the model’s depth.",
   },
   "scheduler.capture": {
-    name: "Capture",
+    name: "Capture, on the host",
     what: "The time for copying captured arrays.",
     how: "Measured on the engine’s thread.",
     formula: "wall time over all rows",
@@ -102,9 +102,9 @@ export const SCHEDULER = {
   "scheduler.decisions": {
     name: "Decisions",
     what: "Why requests could start, or had to give way, in the scheduler’s own words.",
-    how: "Recorded with each decision; the followed request’s first.",
-    formula: "time since the first request arrived",
-    careful: "Only the first dozen are listed; the rest is counted.",
+    how: "Recorded with each decision; the newest first. Where they are too many, the followed request’s and those that gave way stay in the list.",
+    formula: "time since the run began",
+    careful: "Only a dozen are listed; the rest is counted.",
   },
   "scheduler.computed": {
     name: "Rows of the step",

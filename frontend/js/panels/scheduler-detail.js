@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import { term } from "../explain.js";
 import { count, duration, percent, plural } from "../format.js";
-import { requestMark, requestName, shortTitle } from "../requests.js";
+import { quotedTitle, requestMark, requestName, shortTitle } from "../requests.js";
 import { tokenWord } from "../words.js";
 import { utilisation } from "./scheduler-data.js";
 
@@ -33,7 +33,7 @@ export function stepFacts(run, { started, finished, rows, waiting }) {
     // Of a step that is timed operation by operation, building is no part of its own.
     ["build", finished.timing === "barriers" ? "not apart: timed by operation" : duration(finished.build_ns), "scheduler.build"],
     ["sampling", duration(finished.sample_ns), "scheduler.sampling"],
-    ["capture", duration(finished.capture_ns), "scheduler.capture"],
+    ["capture, on the host", duration(finished.capture_ns), "scheduler.capture"],
   );
   if (finished.unused_rows) facts.push(["unused", plural(finished.unused_rows, "row"), "scheduler.unused"]);
   return facts;
@@ -78,36 +78,46 @@ function tokensOf(record, row) {
 }
 
 /**
- * When requests could start and had to give way, with the scheduler's reasons; the followed one's first.
+ * When requests could start and had to give way, with the scheduler's reasons: the newest first. Where they are too many, the
+ * followed one's stay in the list, and those of who had to give way.
  * @param {HTMLElement} list
  * @param {Run} run
  * @param {string} followed
  * @param {number} most
  */
 export function fillDecisions(list, run, followed, most) {
-  const origin = Math.min(...[...run.requests.values()].map((record) => record.arrived?.t_ns ?? Infinity));
   const decisions = [...run.requests.values()].flatMap((record) => [
     ...record.admissions.map((event) => ({ record, event, what: "started" })),
     ...record.preemptions.map((event) => ({ record, event, what: "preempted" })),
   ]);
+  const listed = listedDecisions(decisions, followed, most);
   const key = `${run.name} ${followed} ${decisions.length}`;
   if (list.dataset.key === key) return;
   list.dataset.key = key;
-  const rank = (/** @type {{record: RequestRecord, what: string}} */ d) => (d.record.id === followed ? 0 : d.what === "preempted" ? 1 : 2);
-  decisions.sort((a, b) => rank(a) - rank(b) || a.event.t_ns - b.event.t_ns);
   fill(
     list,
-    decisions.slice(0, most).map(({ record, event, what }) =>
+    listed.map(({ record, event, what }) =>
       h(
         "li",
         { "data-what": what },
         requestMark(record),
-        h("span", { class: "num" }, Number.isFinite(origin) ? duration(event.t_ns - origin) : ""),
-        h("span", null, h("b", null, what), ` “${shortTitle(record)}”: `, h("span", { class: "muted" }, named(run, event.reason))),
+        h("span", { class: "num" }, duration(event.t_ns)),
+        h("span", null, h("b", null, what), ` ${quotedTitle(record, shortTitle(record))}: `, h("span", { class: "muted" }, named(run, event.reason))),
       ),
     ),
     decisions.length > most ? h("li", { class: "muted" }, `and ${plural(decisions.length - most, "more decision")}`) : null,
   );
+}
+
+/**
+ * Which decisions are listed, the newest first.
+ * @template {{record: {id: string}, event: {t_ns: number}, what: string}} D
+ * @param {readonly D[]} decisions @param {string} followed @param {number} most @returns {D[]}
+ */
+export function listedDecisions(decisions, followed, most) {
+  const rank = (/** @type {D} */ d) => (d.record.id === followed ? 0 : d.what === "preempted" ? 1 : 2);
+  const newest = (/** @type {D} */ a, /** @type {D} */ b) => b.event.t_ns - a.event.t_ns;
+  return [...decisions].sort((a, b) => rank(a) - rank(b) || newest(a, b)).slice(0, most).sort(newest);
 }
 
 /** Reasons name requests by their ids; on the page they are known by their prompts. @param {Run} run @param {string} reason */

@@ -69,7 +69,7 @@ class SchedulerPanel {
       this.stepFacts,
       this.rows,
       this.detail,
-      h("h3", null, term("scheduler.decisions", "Why requests started, or gave way")),
+      h("h3", null, term("scheduler.decisions", "Why requests started, or gave way"), h("span", { class: "muted" }, ", since the run began, newest first")),
       this.decisions,
     );
     fill(root, h("div", { class: "scheduler-panel" }, this.empty, this.body));
