@@ -33,6 +33,16 @@ export function tokenName(token) {
   return [visibleText(tokenText(token)), pieceNumber(token)].filter(Boolean).join(" ");
 }
 
+/** Whether a token has neither letter nor digit: in a sentence it would be taken for the sentence's own punctuation. @param {TokenRecord} token */
+export function isPunctuation(token) {
+  return !/[\p{L}\p{N}]/u.test(tokenText(token));
+}
+
+/** A token's name within a sentence. @param {TokenRecord} token */
+export function nameInSentence(token) {
+  return isPunctuation(token) ? `“${tokenName(token)}”` : tokenName(token);
+}
+
 /** Whether a candidate is the token that came. @param {Candidate} candidate @param {TokenRecord | null | undefined} came @returns {came is TokenRecord} */
 export function isWhatCame(candidate, came) {
   return came != null && came.id === candidate.id;

@@ -10,7 +10,7 @@ import { drawStrips, keyAt, lineAt, linesByHead, placeOfKey } from "./walk-strip
 import { headsWord, summaryWords } from "./tensor-words.js";
 import { hideTip, showTip, tipsFor } from "./tip.js";
 import { bytesNote, candidateName, isWhatCame, labelOf } from "./token-names.js";
-import { candidateWord, expertsText, quoted, tokenWord } from "./words.js";
+import { candidateWord, expertsText, quoted, tokenInSentence } from "./words.js";
 
 /** @typedef {import("./walk.js").Pass} Pass */
 /** @typedef {import("./store.js").Store} Store */
@@ -219,7 +219,7 @@ export class LayerTable {
       fill(this.heads.strip, term("walk.looked", attention ? looked : "where its heads looked", h("span", { class: "a-line-each" }, ", a line each")));
       fill(this.heads.added, term("walk.added", h("span", { class: "by-attention-text" }, "attention"), h("span", { class: "by-mlp-text" }, "MLP")));
       fill(this.heads.guess, term("walk.guess", "best guess here"));
-      fill(this.heads.rank, term("walk.rank", ...(target ? ["rank of ", tokenWord(target, act === "chosen" ? "followed" : "")] : ["rank"])));
+      fill(this.heads.rank, term("walk.rank", ...(target ? ["rank of ", tokenInSentence(target, act === "chosen" ? "followed" : "")] : ["rank"])));
     });
   }
 

@@ -7,8 +7,8 @@ import { readers } from "./insight.js";
 import { absentText, endedWith, toCome, whyAbsent } from "./absent.js";
 import { candidatesOf } from "./candidates.js";
 import { whatIf } from "./fork.js";
-import { chunkOf, isCached, titleOf } from "./model.js";
-import { requestNumber } from "./requests.js";
+import { chunkOf, isCached } from "./model.js";
+import { quotedTitle, requestNumber } from "./requests.js";
 import { rowElsewhere } from "./reuse.js";
 import { tokenName, tokenText } from "./token-names.js";
 import { candidateWord, quoted, shareWords, tokenWord, word, wordNodes } from "./words.js";
@@ -153,7 +153,7 @@ function kvStation({ run, record, input, query, row }, store) {
 function whoseRow(run, record, query, store) {
   const other = rowElsewhere(run, record, query);
   if (!other) return "computed before what is recorded here";
-  const title = `${requestNumber(other)} “${titleOf(other)}”`;
+  const title = `${requestNumber(other)} ${quotedTitle(other)}`;
   const go = () => store.select({ request: other.id, position: query, act: "used" });
   return h("span", null, "computed by ", h("button", { type: "button", class: "plain link", "aria-label": `See the row that ${title} computed`, "data-tip": "See the row that it computed: it begins with the same tokens, and its K and V are the ones read here", onclick: go }, title));
 }

@@ -10,7 +10,7 @@ import { saveButton } from "./save/save.js";
 import { walkFigure, walkTable } from "./save/walk.js";
 import { summaryWords, whatIsHere } from "./tensor-words.js";
 import { stationsAfter, stationsBefore } from "./walk-stations.js";
-import { shareWords, tokenWord } from "./words.js";
+import { shareWords, tokenInSentence } from "./words.js";
 import { noRequest, partRead } from "./nothing.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -103,7 +103,7 @@ export function walk(root, store) {
         return;
       }
       fill(empty);
-      fill(title, "The walk of ", tokenWord(pass.token, "followed"));
+      fill(title, "The walk of ", tokenInSentence(pass.token, "followed"));
       press(acts, pass.act);
       setAttribute(acts[0], "disabled", isGenerated(pass.record, pass.token.position) ? null : "");
       acts[0].title = isGenerated(pass.record, pass.token.position) ? "" : "A prompt token was given, not chosen";
@@ -198,7 +198,7 @@ function verdictOf(pass, store) {
 function appearanceWords({ lens, target, act }) {
   if (!lens || !target) return [];
   const { leads, topTen, layers } = appearance(lens);
-  const name = tokenWord(target, act === "chosen" ? "followed" : "");
+  const name = tokenInSentence(target, act === "chosen" ? "followed" : "");
   const next = act === "used" ? ["The token that came next, ", name, ","] : [name];
   if (leads === null) {
     const last = lens.layers[layers - 1]?.rank;

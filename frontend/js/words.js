@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { visible, visibleText, weight } from "./format.js";
-import { bytesNote, isWhatCame, labelOf, pieceNumber, pieceText, tokenText } from "./token-names.js";
+import { bytesNote, isPunctuation, isWhatCame, labelOf, pieceNumber, pieceText, tokenText } from "./token-names.js";
 
 /** @typedef {import("./tokens.js").TokenRecord} TokenRecord */
 /** @typedef {import("./model.js").RequestRecord} RequestRecord */
@@ -29,6 +29,12 @@ export function tokenWord(token, className) {
   if (token.group) shown.append(h("span", { class: "piece-of", title: `${pieceText(token)} of this character: one token each` }, pieceNumber(token)));
   else setNote(shown, token.special ? "" : bytesNote(token.label));
   return shown;
+}
+
+/** A token within a sentence: in quotes where it is punctuation itself. @param {TokenRecord} token @param {string} [className] */
+export function tokenInSentence(token, className) {
+  const shown = tokenWord(token, className);
+  return isPunctuation(token) ? h("span", null, "“", shown, "”") : shown;
 }
 
 /**
@@ -66,7 +72,7 @@ export function quoted(token) {
 export function shareWords(shares, record, store, of = "the layers and heads that are here of its pass") {
   return shares.flatMap(({ position, weight: w }, i) => {
     const token = record.tokens[position];
-    const label = token ? tokenWord(token) : `token ${position}`;
+    const label = token ? tokenInSentence(token) : `token ${position}`;
     const button = h(
       "button",
       {

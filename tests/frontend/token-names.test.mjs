@@ -6,7 +6,7 @@ import { apply, createRun } from "../../frontend/js/model.js";
 import { layerPairs } from "../../frontend/js/panels/compare-data.js";
 import { describeCell } from "../../frontend/js/panels/lens-words.js";
 import { lensCell } from "../../frontend/js/panels/lens-grid.js";
-import { bytesNote, candidateName, pieceNumber, pieceText, tokenName, tokenText } from "../../frontend/js/token-names.js";
+import { bytesNote, candidateName, nameInSentence, pieceNumber, pieceText, tokenName, tokenText } from "../../frontend/js/token-names.js";
 import { syntheticRun } from "./synthetic.mjs";
 
 /** 你 is E4 BD A0: two tokens of it, then a byte that begins nothing. */
@@ -32,6 +32,12 @@ test("a guess or a candidate that came is called as the token that came; another
   assert.equal(candidateName({ id: first.id, label: "<0xE4>" }, null), "<0xE4>");
   assert.equal(candidateName({ id: 7, label: " a\n" }, first), "·a↵");
   assert.equal(candidateName({ id: 7 }, undefined), "#7");
+});
+
+test("in a sentence a token that is punctuation stands in quotes, and others do not", () => {
+  const named = (/** @type {string} */ text) => nameInSentence(/** @type {any} */ ({ text, label: text, group: null, position: 0 }));
+  assert.deepEqual([",", ".", " (", "\n"].map(named), ["“,”", "“.”", "“·(”", "“↵”"]);
+  assert.deepEqual(["Paris", " é", "你", "7", "'s"].map(named), ["Paris", "·é", "你", "7", "'s"]);
 });
 
 test("bytes in a name are explained, and nothing else is", () => {

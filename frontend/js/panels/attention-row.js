@@ -4,7 +4,7 @@ import { fill, h, setText } from "../dom.js";
 import { absentText, whyAbsent } from "../absent.js";
 import { keepingTerm, term } from "../explain.js";
 import { summaryWords } from "../tensor-words.js";
-import { tokenWord } from "../words.js";
+import { tokenInSentence } from "../words.js";
 import { chosenRow } from "./attention-data.js";
 import { LookedAt } from "./attention-list.js";
 import { fillFacts } from "./facts.js";
@@ -60,7 +60,7 @@ export class RowView {
     const token = (/** @type {number} */ position) => record.tokens[position];
     fillFacts(this.facts, rowFacts(rows.about(chosen.map(({ layer }) => layer)), statistics, chosen, look.combine, summaryWords(rows)));
     const from = token(query);
-    keepingTerm(this.title, () => fill(this.title, "From ", from ? tokenWord(from) : "", ` at ${query}, `, term("attention.looked", "looked at most")));
+    keepingTerm(this.title, () => fill(this.title, "From ", from ? tokenInSentence(from) : "", ` at ${query}, `, term("attention.looked", "looked at most")));
     const { order } = statistics;
     this.list.draw({ key, row, first, order, scale, hideSink: look.hideSink, palette, token });
     this.list.hover(hover);

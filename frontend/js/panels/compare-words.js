@@ -4,7 +4,7 @@ import { absentText, whyAbsent, whyNoReading } from "../absent.js";
 import { h } from "../dom.js";
 import { count, percent, plural } from "../format.js";
 import { candidateName } from "../token-names.js";
-import { candidateWord, tokenWord } from "../words.js";
+import { candidateWord, tokenInSentence } from "../words.js";
 import { firstDifferences } from "./compare-data.js";
 
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
@@ -26,7 +26,7 @@ export function together(a, b, common) {
     const open = (one ? b : a).finished === null;
     return [...begin, `; then only ${one ? "this one" : "the other"} goes on`, open ? ", so far." : "."];
   }
-  return [...begin, "; then, at ", h("b", null, count(common)), ", ", tokenWord(one), " here and ", tokenWord(other), " there."];
+  return [...begin, "; then, at ", h("b", null, count(common)), ", ", tokenInSentence(one), " here and ", tokenInSentence(other), " there."];
 }
 
 /**

@@ -10,10 +10,10 @@ import { about } from "../explain.js";
 import { bytes, count } from "../format.js";
 import { isOver, queryPosition, selectedRequest, titleOf } from "../model.js";
 import { noRequest, noTokens } from "../nothing.js";
-import { requestMark, requestNumber } from "../requests.js";
+import { quotedTitle, requestMark, requestNumber } from "../requests.js";
 import { compareFigure, compareTable } from "../save/compare.js";
 import { saveButton } from "../save/save.js";
-import { tokenWord } from "../words.js";
+import { tokenInSentence } from "../words.js";
 import { layerPairs } from "./compare-data.js";
 import { PairedLayers } from "./compare-layers.js";
 import { Picker } from "./compare-picker.js";
@@ -115,7 +115,7 @@ class ComparePanel {
     if (inputs.length === this.drawn.length && inputs.every((input, i) => input === this.drawn[i])) return;
     this.drawn = inputs;
     const token = query === null ? undefined : a.tokens[query];
-    fill(this.layersTitle, ...(token ? ["The passes over ", tokenWord(token), ` at ${count(query ?? 0)}, layer by layer`] : ["Layer by layer"]));
+    fill(this.layersTitle, ...(token ? ["The passes over ", tokenInSentence(token), ` at ${count(query ?? 0)}, layer by layer`] : ["Layer by layer"]));
     const layers = query === null ? 0 : Math.min(run?.header?.model.layers ?? 0, compareRun?.header?.model.layers ?? 0);
     this.layers.root.hidden = layers === 0;
     if (query === null || !layers) {
@@ -168,7 +168,7 @@ class ComparePanel {
     const byId = sameVocabulary(run, compareRun);
     const query = queryPosition(selection);
     const layers = Math.min(run.header?.model.layers ?? 0, compareRun.header?.model.layers ?? 0);
-    const name = (/** @type {import("../model.js").Run} */ of, /** @type {RequestRecord} */ record) => `${requestNumber(record)} “${titleOf(record)}” of ${of.name}`;
+    const name = (/** @type {import("../model.js").Run} */ of, /** @type {RequestRecord} */ record) => `${requestNumber(record)} ${quotedTitle(record)} of ${of.name}`;
     /** @type {import("../save/compare.js").View} */
     const view = { a, b, names: [name(run, a), name(compareRun, b)], common: commonPrefix(a, b, byId), byId, position: selection.position, query, compared: query === null || !layers ? null : layerPairs(a, b, query, layers, byId) };
     return [{ view: "compare", name: "Side by side", figure: (ink) => compareFigure(view, ink), table: () => compareTable(view) }];

@@ -5,7 +5,7 @@ import { term } from "../explain.js";
 import { entropy, ordinal, percent } from "../format.js";
 import { appearance, layersText, leadingLayers } from "../insight.js";
 import { bytesNote, candidateName, isWhatCame, labelOf } from "../token-names.js";
-import { candidateWord, quoted, tokenWord } from "../words.js";
+import { candidateWord, quoted, tokenInSentence, tokenWord } from "../words.js";
 import { byLayer, lensCell } from "./lens-grid.js";
 
 /** @typedef {import("../model.js").RequestRecord} RequestRecord */
@@ -48,9 +48,9 @@ export function describeColumn(record, position, layer) {
       "p",
       null,
       "At ",
-      here ? tokenWord(here) : "",
+      here ? tokenInSentence(here) : "",
       ` ${position}`,
-      next ? [", ", tokenWord(next), " came next. ", whereItAppears(event)] : ". Nothing came next.",
+      next ? [", ", tokenInSentence(next), " came next. ", whereItAppears(event)] : ". Nothing came next.",
     ),
     cell &&
       h(

@@ -9,7 +9,7 @@ import { entropy, measure, ordinal, percent } from "../format.js";
 import { selectedRequest } from "../model.js";
 import { branchOff, forkClosed, whatIf } from "../fork.js";
 import { noRequest, noTokens } from "../nothing.js";
-import { candidateWord, quoted, tokenWord } from "../words.js";
+import { candidateWord, quoted, tokenInSentence } from "../words.js";
 import { logitsFigure, logitsTable } from "../save/logits.js";
 import { saveButton } from "../save/save.js";
 import { fillFacts } from "./facts.js";
@@ -76,8 +76,8 @@ class LogitsPanel {
     const used = state.selection.act === "used" ? record?.tokens[token.position - 1] : undefined;
     fill(
       this.title,
-      used ? ["After ", tokenWord(used), ", it chose "] : "How ",
-      tokenWord(token, "followed"),
+      used ? ["After ", tokenInSentence(used), ", it chose "] : "How ",
+      tokenInSentence(token, "followed"),
       used ? "" : " was chosen",
     );
     const closed = forkClosed(state);

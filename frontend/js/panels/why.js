@@ -12,7 +12,7 @@ import { noRequest, noTokens } from "../nothing.js";
 import { meanOf } from "../tensor-words.js";
 import { saveButton } from "../save/save.js";
 import { whyFigure, whyTable } from "../save/why.js";
-import { quoted, tokenWord } from "../words.js";
+import { quoted, tokenInSentence, tokenWord } from "../words.js";
 import { largestParts, logitParts, lookedAt } from "./why-data.js";
 import { PartsByLayer, signed } from "./why-layers.js";
 
@@ -90,7 +90,7 @@ class WhyPanel {
     const inputs = [run, record, query, target, target.group, selection.act, selection.layer, attribution, lens, attention, attention?.parts, record.absent.length, record.refused.size, record.finished, record.cut, streaming, state.connection.status];
     if (inputs.length === this.drawn.length && inputs.every((input, i) => input === this.drawn[i])) return;
     this.drawn = inputs;
-    const name = () => tokenWord(target, selection.act === "chosen" ? "followed" : "");
+    const name = () => tokenInSentence(target, selection.act === "chosen" ? "followed" : "");
     fill(this.title, ...(selection.act === "chosen" ? ["Why ", name()] : ["Why ", name(), " came next"]));
     if (attribution && this.known?.event !== attribution) this.known = { event: attribution, parts: logitParts(attribution) };
     const parts = attribution && this.known ? this.known.parts : null;
@@ -121,7 +121,7 @@ class WhyPanel {
 
   /** @param {RequestRecord} record @param {number} query @param {import("../tensors.js").TensorRecord | null} attention */
   drawLooked(record, query, attention) {
-    fill(this.lookedTitle, "The tokens that ", record.tokens[query] ? tokenWord(record.tokens[query]) : "it", " looked at most");
+    fill(this.lookedTitle, "The tokens that ", record.tokens[query] ? tokenInSentence(record.tokens[query]) : "it", " looked at most");
     this.looked.hidden = attention === null;
     this.lookedHead.hidden = attention === null;
     if (!attention) {

@@ -10,7 +10,7 @@ import { isGenerated, selectedRequest } from "../model.js";
 import { noRequest } from "../nothing.js";
 import { saveButton } from "../save/save.js";
 import { wireFigure, wireTable } from "../save/wire.js";
-import { quoted, tokenWord, word } from "../words.js";
+import { quoted, tokenInSentence, word } from "../words.js";
 import { fillFacts } from "./facts.js";
 import { delays, wireRows, wireSummary } from "./wire-data.js";
 import { WireList, signed } from "./wire-list.js";
@@ -89,7 +89,7 @@ class WirePanel {
     const key = JSON.stringify([record.id, position, token?.group?.to, row?.chunk?.seq, row?.shares, record.finished !== null]);
     if (this.flow.dataset.key === key) return;
     this.flow.dataset.key = key;
-    fill(this.title, ...(token ? ["How ", tokenWord(token, "followed"), isGenerated(record, token.position) ? " left" : " came"] : ["How the answer left"]));
+    fill(this.title, ...(token ? ["How ", tokenInSentence(token, "followed"), isGenerated(record, token.position) ? " left" : " came"] : ["How the answer left"]));
     if (!row) {
       fill(this.flow, h("li", { class: "wide" }, h("b", null, "not sent"), h("span", null, `${quoted(token)} is part of the prompt: it came in with the request. The answer begins at ${count(rows[0].token.position)}.`)));
       return;

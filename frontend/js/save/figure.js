@@ -3,7 +3,7 @@
 import { css } from "../colour.js";
 import { titleOf } from "../model.js";
 import { cssColour, pageRamp } from "../paint.js";
-import { requestColours, requestNumber } from "../requests.js";
+import { quotedTitle, requestColours, requestNumber } from "../requests.js";
 import { tokenName } from "../token-names.js";
 import { Drawing, wrapped } from "./drawing.js";
 
@@ -75,7 +75,7 @@ export function drawFigure({ title, of, width, height, caption, draw }, ink) {
 export function subjectOf({ run, selection }, record) {
   if (!run) return "no run";
   const token = selection.position === null ? undefined : record?.tokens[selection.position];
-  const asked = record ? `${requestNumber(record)} “${titleOf(record).replace(/\s+/g, " ").slice(0, 80)}” · ` : "";
+  const asked = record ? `${requestNumber(record)} ${quotedTitle(record, titleOf(record).replace(/\s+/g, " ").slice(0, 80))} · ` : "";
   const followed = token ? `token ${token.position} “${tokenName(token)}”, ${selection.act === "chosen" ? "how it was chosen" : "what it did next"} · ` : "";
   return `${asked}${followed}run ${run.name} · ${run.header?.model.name ?? "unknown model"} · Tokenwalk ${run.header?.engine_version ?? ""}`;
 }

@@ -5,7 +5,7 @@ import { css, rampPixel } from "../colour.js";
 import { count, duration, weight } from "../format.js";
 import { weightFraction } from "../paint.js";
 import { headsWord } from "../tensor-words.js";
-import { candidateName, labelOf, tokenName, tokenText } from "../token-names.js";
+import { candidateName, labelOf, nameInSentence, tokenText } from "../token-names.js";
 import { quoted } from "../words.js";
 import { fitted, wrapped } from "./drawing.js";
 
@@ -74,7 +74,7 @@ function drawLayers(d, pass, layers, selected, left, top, ink) {
   head(ADDED.left, "attention", ink.attention);
   head(ADDED.left + ADDED.width / 2 + 6, "MLP", ink.mlp);
   head(GUESS.left, "best guess here");
-  head(RANK.left, target ? fitted(`rank of ${tokenName(target)}`, RANK.width, 10.5) : "rank");
+  head(RANK.left, target ? fitted(`rank of ${nameInSentence(target)}`, RANK.width, 10.5) : "rank");
   const y0 = top + 22;
   if (selected !== null) d.rect(left - 4, y0 + selected * ROW, WIDTH + 8, ROW, { fill: ink.raised });
   strips(d, attention, layers, left + STRIP.left, y0, ink);

@@ -3,8 +3,9 @@
 import { candidatesOf } from "../candidates.js";
 import { bytes, count, duration, entropy, hex, measure, percent, plural, weight } from "../format.js";
 import { appearance, largest, layersText, leadingLayers } from "../insight.js";
-import { chunkOf, isGenerated, rowOf, titleOf } from "../model.js";
+import { chunkOf, isGenerated, rowOf } from "../model.js";
 import { mostTelling } from "../insight.js";
+import { quotedTitle } from "../requests.js";
 import { candidateName } from "../token-names.js";
 import { quoted } from "../words.js";
 
@@ -60,7 +61,7 @@ function text({ record }) {
   const added = prompt.length - own;
   return {
     title: "It begins as text",
-    words: `Somebody asked: “${titleOf(record)}”. ${added ? `The model reads more than that: of the prompt’s ${plural(prompt.length, "token")}, ${count(added)} are the chat template’s marks and its system message, ${count(own)} the question.` : `The prompt is ${plural(prompt.length, "token")} long.`} The ribbon shows them all, then the answer.`,
+    words: `Somebody asked: ${quotedTitle(record)}. ${added ? `The model reads more than that: of the prompt’s ${plural(prompt.length, "token")}, ${count(added)} are the chat template’s marks and its system message, ${count(own)} the question.` : `The prompt is ${plural(prompt.length, "token")} long.`} The ribbon shows them all, then the answer.`,
     selection: { position: firstWritten(record), act: "used" },
     target: "#ribbon .scroller",
   };
