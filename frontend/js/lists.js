@@ -82,8 +82,8 @@ function whatOf(record) {
   const answer = record.tokens.length - record.promptLength;
   const most = record.arrived?.max_tokens;
   const slot = record.slot === null ? "" : `slot ${record.slot} · `;
-  // Where the reason is what it is known by, it is not called a refusal twice.
-  if (phase === "rejected") return titleOf(record).startsWith("refused: ") ? record.rejected?.reason : `refused: ${record.rejected?.reason}`;
+  // Where the reason is what it is known by, it is not said twice.
+  if (phase === "rejected") return titleOf(record).startsWith("refused: ") ? "no tokens" : `refused: ${record.rejected?.reason}`;
   if (record.cut) return `${plural(record.promptLength, "token")} → ${count(answer)}, cut off`;
   if (phase === "waiting") return "waiting";
   if (phase === "prefill") {

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.conftest import Visit
-from tests.e2e.page import ask, followed, selection, tokens, walk
+from tests.e2e.page import ask, followed, panel, selection, tokens, walk
 from tests.server import Server, start_server
 
 pytestmark = pytest.mark.browser
@@ -128,8 +128,13 @@ def test_a_refused_request_is_called_by_its_reason_and_followed_by_nobody(visit:
     )
     refused = str(listed.get_attribute("data-request"))
     expect(page.get_by_role("list", name="Requests")).not_to_contain_text(refused)
+    expect(listed.get_by_text("the prompt has 9,")).to_have_count(1)
+    expect(listed).to_contain_text("no tokens")
     listed.click()
     expect(walk(page)).to_contain_text("This request was refused: the prompt has")
+    page.get_by_role("tab", name="Kernels").click()
+    expect(panel(page, "Kernels")).to_contain_text("This request was refused: nothing of it was computed.")
+    expect(panel(page, "Kernels").get_by_text("were not timed")).to_be_hidden()
     expect(page.get_by_role("button", name=re.compile("follow"))).to_be_hidden()
     # An address that names it, and no position, asks to follow it: that is over at once.
     run = httpx.get(f"{server.url}/health").json()["run"]
