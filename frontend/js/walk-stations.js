@@ -96,7 +96,8 @@ function leadsTo(store, tab, hover, name, ...label) {
 
 /** @param {Pass} pass @param {import("./store.js").Store} store */
 function queueStation({ run, record, query, row }, store) {
-  const waited = record.scheduled ? h("span", null, "waited ", strong(duration(record.scheduled.waited_ns))) : "waiting";
+  const first = record.rows[0]?.slot ?? record.slot;
+  const waited = record.scheduled ? h("span", null, "in ", first === null ? "a slot" : "slot ", first === null ? null : strong(first), " ", strong(duration(record.scheduled.waited_ns)), " after it arrived") : "waiting";
   if (!row && query !== null && isCached(record, query)) return station("queue → slot", waited, "no pass here: its keys and values were there already");
   if (!row) return station("queue → slot", waited, record.finished ? "no pass of its own" : toCome(record, "its pass has not started"));
   const { started, finished } = run.steps.get(row.step) ?? {};
@@ -109,7 +110,7 @@ function queueStation({ run, record, query, row }, store) {
     ? h("span", { "data-tip": `Step wall: submission until the result was there. Building the graph took ${duration(finished.build_ns)}, sampling ${duration(finished.sample_ns)}, copying captured arrays ${duration(finished.capture_ns)}.` }, `${work}, `, company, ": ", strong(duration(finished.eval_ns)))
     : h("span", null, `${work}, `, company, `: ${toCome(record, "running")}`);
   const timed = h("span", { class: "muted" }, leadsTo(store, "kernels", { step: row.step }, "Where the step’s time went, in Kernels", run.layerTimes.has(row.step) ? "timed by layer" : "not timed"));
-  return station("queue → slot", waited, h("span", null, "slot ", strong(row.slot)), wall, unused, timed);
+  return station("queue → slot", waited, row.slot === first ? null : h("span", null, "now in slot ", strong(row.slot)), wall, unused, timed);
 }
 
 /** Why the residual is not here. @param {import("./model.js").RequestRecord} record @param {number | null} query */

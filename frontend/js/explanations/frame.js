@@ -76,7 +76,7 @@ export const FRAME = {
     what: "Requests that have arrived and cannot run yet.",
     how: "Requests that were not scheduled, or gave way and wait to start again.",
     formula: "count",
-    careful: "It is the number now; how long each has waited is in the walk’s station “queue → slot”.",
+    careful: "It is the number now; how long after its arrival each was in a slot is in the walk’s station “queue → slot”.",
   },
   "top.dropped": {
     name: "Dropped",

@@ -31,9 +31,9 @@ export const WALK = {
   },
   "walk.queue": {
     name: "Queue → slot",
-    what: "How long the request waited, which slot it got, and the step in which this pass ran, with whom.",
-    how: "From the scheduler’s events. The bold time is the step’s wall time, of all its rows together.",
-    formula: "waited = t(scheduled) − t(arrived); step wall = submission (or the end of the step before) until the result",
+    what: "How long after its arrival the request was in a slot, which one, and the step in which this pass ran, with whom.",
+    how: "From the scheduler’s events. The time after the step is its wall time, of all its rows together.",
+    formula: "after it arrived = t(in the slot) − t(arrival), tokenizing included; step wall = submission (or the end of the step before) until the result",
     careful: "The step’s time is shared: with 7 others in the batch it is not this token’s alone. Steps overlap.",
   },
   "walk.embedding": {
