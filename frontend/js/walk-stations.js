@@ -97,7 +97,7 @@ function leadsTo(store, tab, hover, name, ...label) {
 /** @param {Pass} pass @param {import("./store.js").Store} store */
 function queueStation({ run, record, query, row }, store) {
   const first = record.rows[0]?.slot ?? record.slot;
-  const waited = record.scheduled ? h("span", null, "in ", first === null ? "a slot" : "slot ", first === null ? null : strong(first), " ", strong(duration(record.scheduled.waited_ns)), " after it arrived") : "waiting";
+  const waited = record.scheduled ? h("span", null, "in ", first === null ? "a slot" : "slot ", first === null ? null : strong(first), ", ", strong(duration(record.scheduled.waited_ns)), " after it arrived") : "waiting";
   if (!row && query !== null && isCached(record, query)) return station("queue → slot", waited, "no pass here: its keys and values were there already");
   if (!row) return station("queue → slot", waited, record.finished ? "no pass of its own" : toCome(record, "its pass has not started"));
   const { started, finished } = run.steps.get(row.step) ?? {};

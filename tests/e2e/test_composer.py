@@ -62,9 +62,7 @@ def test_how_one_asks_is_remembered_and_leads_back_to_the_defaults(visit: Visit,
 
 
 @pytest.mark.parametrize("wrong", ["", "0", "-3"])
-def test_a_number_that_is_none_is_asked_for_and_nothing_is_sent(
-    visit: Visit, tiny_server: Server, wrong: str
-) -> None:
+def test_a_number_that_is_none_is_asked_for_and_nothing_is_sent(visit: Visit, tiny_server: Server, wrong: str) -> None:
     page = visit(tiny_server.url)
     region = page.get_by_role("region", name="Ask")
     most = region.get_by_label("Most tokens to generate")

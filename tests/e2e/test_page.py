@@ -54,7 +54,7 @@ def test_clicking_a_token_follows_it_through_every_layer(answered: Page) -> None
         "sent",
     ):
         expect(walk(answered).get_by_role("term").filter(has_text=re.compile(f"^{station}$"))).to_be_visible()
-    expect(walk(answered)).to_contain_text(re.compile(r"in slot \d [\d.]+\s(µs|ms|s) after it arrived"))
+    expect(walk(answered)).to_contain_text(re.compile(r"in slot \d, [\d.]+\s(µs|ms|s) after it arrived"))
 
 
 def test_a_layers_strip_lies_beside_its_row(visit: Visit, tiny_server: Server) -> None:

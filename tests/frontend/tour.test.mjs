@@ -39,7 +39,7 @@ test("the numbers are the run's own", () => {
   const said = words(run);
   assert.match(said[0], /“Where is Paris\?”.*prompt’s 8 tokens, 2 are the chat template’s marks.*6 the question/s);
   assert.match(said[1], /into 8 tokens in 5\.00.µs.*“user” is 4 bytes, 75 73 65 72, and number 101 of 256/s);
-  assert.match(said[2], /was in slot 0 3\.00.µs after it arrived.*ran 1 step over the prompt.*3 steps for the answer/s);
+  assert.match(said[2], /was in slot 0, 3\.00.µs after it arrived.*ran 1 step over the prompt.*3 steps for the answer/s);
   assert.match(said[4], /“·France” was chosen by the pass over “In”.*8 numbers of length 1\.00.*after 4 layers with length 5\.00.*Attention added most in layer 3, the MLP in layer 3/s);
   assert.match(said[6], /After layer 2, “·France” ranks 38.*From layer 3 on it leads/s);
   assert.match(said[7], /“·France” got 9\.00, which makes 90\.5%; the best of the others, “·other”, 4\.98%\. Entropy 0\.70.bit: less unsure than a coin/s);

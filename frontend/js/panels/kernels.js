@@ -42,7 +42,7 @@ class KernelsPanel {
     this.overlap = h("p", { class: "note" }, "All but the wall are times of the engine’s own thread. They overlap with the computation, so they do not add up to it.");
     this.split = h("dl", { class: "step-split", "aria-label": "The step’s time" });
     this.how = h("p", { class: "how" });
-    this.nearest = h("p", { class: "note" });
+    this.nearest = h("p", { class: "how" });
     this.totals = h("div", { class: "totals", role: "table", "aria-label": "Time by operation" });
     this.heat = new HeatTable({ onChoose: (layer) => store.select({ layer }), onHover: (layer) => store.hover(layer === null ? {} : { layer }) });
     this.timed = h("section", null, h("h3", null, "By operation"), this.totals, h("h3", null, "By layer and operation, µs; the stronger the colour, the longer (by its square root)"), this.heat.root);

@@ -83,7 +83,7 @@ function tokens({ run, record }) {
 /** @param {Story} story @returns {Step} */
 function slot({ record }) {
   const [prefill, decode] = ["prefill", "decode"].map((phase) => record.rows.filter((row) => row.phase === phase).length);
-  const waited = record.scheduled ? `It was in slot ${record.slot} ${duration(record.scheduled.waited_ns)} after it arrived, tokenizing included. ` : "";
+  const waited = record.scheduled ? `It was in slot ${record.slot}, ${duration(record.scheduled.waited_ns)} after it arrived, tokenizing included. ` : "";
   return {
     title: "It waits for a slot",
     words: `${waited}The scheduler ran ${plural(prefill, "step")} over the prompt (prefill: many tokens at once) and ${plural(decode, "step")} for the answer (decode: one token each). The first row is its way through the slots, step by step.`,
