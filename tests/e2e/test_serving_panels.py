@@ -94,6 +94,8 @@ def test_scheduler_shows_who_ran_with_whom_and_who_gave_way(last: Page, batched:
     _, asked = batched
     mine = entry(last, asked[1])
     mine.click()
+    # Before that is drawn the chips are another request's, and go away under the pointer.
+    expect(mine).to_have_attribute("aria-current", "true")
     tokens(last).nth(80).click()
     last.get_by_role("tab", name="Scheduler").click()
     panel = last.get_by_role("tabpanel", name="Scheduler")
