@@ -12,6 +12,12 @@ from engine.device import mx
 
 import numpy as np
 
+PIECE_BYTES = 8 * 2**20
+"""How large the scores of some rows of a layer become that are evaluated at once."""
+
+LEAST_ROWS = 16
+"""A product of fewer rows may be computed otherwise, and round otherwise."""
+
 Kernel: TypeAlias = "Callable[..., mx.array]"
 Attend: TypeAlias = "Callable[..., mx.array]"
 """`attend(kernel, q, k, v, *, scale, mask, sinks)` returns the attention output, from the kernel, or from several
@@ -69,6 +75,18 @@ def attention_scores(q: mx.array, k: mx.array, rows: list[int]) -> mx.array:
     grouped = wanted.reshape(batch, k.shape[1], -1, width)  # [B, kv_heads, heads/kv_heads · rows, head_dim]
     scores = grouped.astype(mx.float32) @ k.astype(mx.float32).swapaxes(-1, -2)
     return scores.reshape(batch, heads, len(rows), k.shape[2])
+
+
+def pieces_of(rows: list[int], heads: int, keys: int) -> list[list[int]]:
+    """Query rows in pieces whose scores take at most `PIECE_BYTES`: evaluated one by one, they are never all there.
+
+    Pieces of a power of two of rows, no fewer than `LEAST_ROWS`: then their scores are those of all rows, bit by bit.
+    """
+    most = max(LEAST_ROWS, PIECE_BYTES // (4 * heads * keys))
+    if len(rows) <= most:
+        return [rows]
+    most = 2 ** (most.bit_length() - 1)
+    return [rows[start : start + most] for start in range(0, len(rows), most)]
 
 
 @dataclass(frozen=True, slots=True)

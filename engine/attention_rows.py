@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,37 +91,33 @@ class AttentionRows:
                 for number, index in enumerate(summarised):
                     self.summaries[index][layer] = summary[:, number]
 
-    def events(self, request: str, step: int) -> list[Attention | AttentionSummary]:
-        """The frames, in order of positions."""
+    def events(self, request: str, step: int) -> Iterator[Attention | AttentionSummary]:
+        """The frames, in order of positions. They can be had once: what they hold is let go of."""
         layers, heads = self.layers, self.captures.heads
         follow = layers == list(range(layers[0], layers[0] + len(layers)))
         all_heads = len(heads) == self.captures.visible.heads
-        events: list[Attention | AttentionSummary] = []
         for index, position in enumerate(self.positions):
             about: dict[str, Any] = {"request": request, "step": step, "position": position, "source_dtype": "f32"}
             error = float(self.errors[index])
             if index in self.whole:
                 named: dict[str, Any] = {"layers": None if follow else layers, "heads": None if all_heads else heads}
-                data = self.whole[index]
-                events.append(Attention(**about, **named, layer=layers[0], data=data, row_sum_error=error))
+                data = self.whole.pop(index)
+                yield Attention(**about, **named, layer=layers[0], data=data, row_sum_error=error)
             elif index in self.summaries:
                 kept = min(KEPT_WEIGHTS, position + 1)
-                data = _listed(self.summaries[index], kept)
+                data = _listed(self.summaries.pop(index), kept)
                 masses = data[..., kept:-2].sum(-1)
-                events.append(
-                    AttentionSummary(
-                        **about,
-                        layers=layers,
-                        heads=heads,
-                        data=data,
-                        keys=position + 1,
-                        kept=kept,
-                        mass=float(masses.mean()),
-                        least_mass=float(masses.min()),
-                        row_sum_error=error,
-                    )
+                yield AttentionSummary(
+                    **about,
+                    layers=layers,
+                    heads=heads,
+                    data=data,
+                    keys=position + 1,
+                    kept=kept,
+                    mass=float(masses.mean()),
+                    least_mass=float(masses.min()),
+                    row_sum_error=error,
                 )
-        return events
 
 
 def _listed(summary: np.ndarray, kept: int) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""How a step runs whose attention is too large to be held at once: layer by layer.
+"""How a step runs that captures more than is to be held at once: layer by layer.
 
-One layer's scores are evaluated; while the device goes on to the next layer, another thread makes probabilities of
-them and puts them where they belong. So there are never more than a few layers' scores, and where there is a second
-core most of that work costs little time: on two, a prompt of 512 tokens took 1.32 times as long followed as not when
-its scores were read after the step, and takes 1.15 times as long so.
+A piece of one layer's scores is evaluated; while the device goes on to the next, another thread makes probabilities of
+it and puts them where they belong, and with a layer's begin, what the one before wrote to the residual stream. So there
+are never more than a few pieces, and where there is a second core most of that work costs little time: on two, a prompt
+of 512 tokens took 1.32 times as long followed as not when its scores were read after the step, and takes 1.15 times as
+long so.
 """
 
 from __future__ import annotations
@@ -12,36 +13,61 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 
 from engine.device import mx
 
 import numpy as np
 
-from engine.captured import BY_LAYER_BYTES, Captured
+from engine.captured import Captured
+from engine.stream import Stream
+
+QUEUE_BYTES = 16 * 2**20
+"""What may wait to be read, in scores and vectors."""
 
 Work = Callable[[], None]
-"""What is done beside with one layer's scores."""
+"""What is done beside with some arrays."""
 
 
-def run_by_layer(captured: list[Captured], outputs: list[mx.array], beside: Executor) -> Future[None]:
-    """Evaluate the attention of captured rows in order of layers, then submit the step's other outputs.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is evaluated, and what is then done with it.
+
+    Attributes:
+        read: takes in the arrays.
+        also: what must have been evaluated, too: the other thread can evaluate nothing.
+    """
+
+    arrays: list[mx.array]
+    read: Callable[[list[np.ndarray]], None]
+    also: list[mx.array]
+
+
+def run_by_layer(
+    captured: list[Captured], streams: list[Stream], outputs: list[mx.array], beside: Executor
+) -> Future[None]:
+    """Evaluate what was captured in order of layers, then submit the step's other outputs.
 
     Args:
         captured: those whose attention is to be evaluated so; it is let go of as it is read.
+        streams: likewise.
         outputs: what else the step is to leave.
         beside: what runs the reading.
 
     Returns:
-        Done when all attention has been read; raises what reading raised.
+        Done when all of it has been read; raises what reading raised.
     """
     queue = _Queue()
     reading = beside.submit(queue.work)
     try:
-        ahead: list[tuple[Captured, int, mx.array]] = []
-        for turn in _turns(captured):
-            mx.async_eval([array for _, _, array in turn] + _sinks(turn))
+        ahead: list[_Part] = []
+        for turn in _turns(captured, streams):
+            mx.async_eval([array for part in turn for array in part.arrays + part.also])
             _hand_over(ahead, queue)
             ahead = turn
+            del turn
         mx.async_eval(outputs)
         _hand_over(ahead, queue)
     finally:  # Ctrl-C in a notebook, too: the other thread must not wait for ever
@@ -49,31 +75,52 @@ def run_by_layer(captured: list[Captured], outputs: list[mx.array], beside: Exec
     return reading
 
 
-def _turns(captured: list[Captured]) -> Iterator[list[tuple[Captured, int, mx.array]]]:
-    """For each layer, the rows that captured it: the index in the row's layers, and the scores."""
-    for layer in sorted({layer for row in captured for layer in row.layers}):
-        yield [
-            (row, row.layers.index(layer), row.arrays["attention"].pop(0)) for row in captured if layer in row.layers
-        ]
+def _turns(captured: list[Captured], streams: list[Stream]) -> Iterator[list[_Part]]:
+    """What is evaluated at once: what a layer is given, and the first piece of each row's scores in it; the others."""
+    layers = max([layer for row in captured for layer in row.layers], default=-1) + 1
+    for layer in range(max([layers, *(stream.layers + 1 for stream in streams)])):
+        given = [_of_stream(stream, layer) for stream in streams]
+        for parts in zip_longest(*[_of_row(row, row.layers.index(layer)) for row in captured if layer in row.layers]):
+            yield given + [part for part in parts if part is not None]
+            given = []
+        if given:
+            yield given
 
 
-def _sinks(turn: list[tuple[Captured, int, mx.array]]) -> list[mx.array]:
-    """What scores become probabilities with, too: the other thread can evaluate nothing."""
-    softmaxes = [row.scores.softmaxes[index] for row, index, _ in turn if row.scores is not None]
-    return [softmax.sinks for softmax in softmaxes if softmax.sinks is not None]
+def _of_row(row: Captured, index: int) -> Iterator[_Part]:
+    """The next layer's pieces, which is at an index in the row's layers."""
+    sinks = None if row.scores is None else row.scores.softmaxes[index].sinks
+    pieces, start = row.pieces.pop(0), 0
+    while pieces:  # nothing here may keep what has been handed over
+        rows = pieces[0].shape[-2]
+        yield _Part([pieces.pop(0)], partial(_read, row, index, start), [] if sinks is None else [sinks])
+        start += rows
 
 
-def _hand_over(turn: list[tuple[Captured, int, mx.array]], queue: _Queue) -> None:
-    for row, index, array in turn:
-        queue.put(_reading(row, index, np.asarray(array)), array.nbytes)
+def _read(row: Captured, index: int, start: int, pieces: list[np.ndarray]) -> None:
+    row.read(index, start, pieces.pop())
 
 
-def _reading(row: Captured, index: int, scores: np.ndarray) -> Work:
-    return lambda: row.read(index, scores)
+def _of_stream(stream: Stream, layer: int) -> _Part:
+    written = stream.before(layer)
+    places = [(name, index) for name, index, _ in written]
+
+    def read(vectors: list[np.ndarray]) -> None:
+        for (name, index), of_layer in zip(places, vectors, strict=True):
+            stream.read(name, index, of_layer[None])
+
+    return _Part([array for _, _, array in written], read, [])
+
+
+def _hand_over(turn: list[_Part], queue: _Queue) -> None:
+    while turn:
+        part = turn.pop(0)
+        size = sum(array.nbytes for array in part.arrays)
+        queue.put(partial(part.read, [np.asarray(array) for array in part.arrays]), size)
 
 
 class _Queue:
-    """Work for another thread, no more of it waiting than `BY_LAYER_BYTES` of scores: then the giver waits."""
+    """Work for another thread, no more of it waiting or under way than `QUEUE_BYTES`: then the giver waits."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Work, int]] = deque()
@@ -83,7 +130,7 @@ class _Queue:
 
     def put(self, work: Work, size: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting or self._bytes + size <= BY_LAYER_BYTES or self._closed)
+            self._changed.wait_for(lambda: not self._bytes or self._bytes + size <= QUEUE_BYTES or self._closed)
             self._waiting.append((work, size))
             self._bytes += size
             self._changed.notify_all()
@@ -103,8 +150,10 @@ class _Queue:
                     if not self._waiting:
                         return
                     work, size = self._waiting.popleft()
+                work()
+                del work  # and with it what was read
+                with self._changed:
                     self._bytes -= size
                     self._changed.notify_all()
-                work()
         finally:
             self.close()

@@ -15,6 +15,7 @@ from engine.capture_schedule import CaptureSchedule
 from engine.experts import Routed
 from engine.proof import Evidence
 from engine.scheduler import Row
+from engine.stream import Stream
 from engine.taps import Tape
 
 BY_LAYER_BYTES = 16 * 2**20
@@ -53,19 +54,6 @@ class Scores:
 
 
 @dataclass(slots=True)
-class Stream:
-    """What the captured rows of one pass wrote to the residual stream: its rows share it.
-
-    Attributes:
-        arrays: by name, one `[captured, hidden]` a layer, float32, as `Captured` has them.
-        stacks: by name `[captured, layers, hidden]`, once one of the rows has asked for it.
-    """
-
-    arrays: dict[str, list[mx.array]]
-    stacks: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Captured:
     """What one row captured: arrays as the pass left them, put together on the host when the step is done.
 
@@ -73,15 +61,15 @@ class Captured:
 
     Attributes:
         positions: the query positions.
-        layers: the layers in `attention`.
+        layers: the layers in `pieces`.
         place: where this row's positions are among the pass's captured ones; attention is this row's alone.
-        arrays: by name, one array a layer, float32: `attention` `[heads, positions, keys]`, `residual` (a boundary more
-            than layers), `attention_out` and `mlp_out` `[captured, hidden]`; a name is missing where there is nothing.
-        stacks: the stream's.
+        pieces: by layer, attention `[heads, positions, keys]` in float32, long prompts' in pieces of the positions
+            (`engine.attention.pieces_of`); layers that have been read are gone.
+        stream: what the pass's captured rows wrote to the residual stream; None where there is none, or none is wanted.
         head_out: by layer `[captured, heads, head_dim]`: what each head gave to the output projection.
         experts: by layer, which experts the captured rows of the pass went to.
         evidence: what the kernel read and gave for one of the positions in one layer, where that is to be tested.
-        scores: set when `attention` holds scores, `[rows, heads, positions, keys]`, of this row and perhaps others.
+        scores: set when `pieces` hold scores, `[rows, heads, positions, keys]`, of this row and perhaps others.
         rows: what the request's plan makes of the attention.
         told: layers whose attention was told while the pass ran (`engine.runner.Runner.timed`), and is not here.
     """
@@ -89,8 +77,8 @@ class Captured:
     positions: list[int]
     layers: list[int]
     place: slice
-    arrays: dict[str, list[mx.array]]
-    stacks: dict[str, np.ndarray] = field(default_factory=dict)
+    pieces: list[list[mx.array]] = field(default_factory=list)
+    stream: Stream | None = None
     scores: Scores | None = None
     head_out: dict[int, mx.array] = field(default_factory=dict)
     experts: dict[int, Routed] = field(default_factory=dict)
@@ -101,8 +89,9 @@ class Captured:
     @property
     def outputs(self) -> list[mx.array]:
         """The arrays to be evaluated with the step: all, or all but what is evaluated layer by layer."""
-        left = {"attention"} if self.by_layer else set()
-        outputs = [array for name, arrays in self.arrays.items() if name not in left for array in arrays]
+        outputs = [] if self.by_layer else [piece for pieces in self.pieces for piece in pieces]
+        if self.stream is not None and not self.stream.large:
+            outputs += self.stream.outputs
         if self.scores is not None:
             outputs += [softmax.sinks for softmax in self.scores.softmaxes if softmax.sinks is not None]
         outputs += [*self.head_out.values()]
@@ -112,14 +101,13 @@ class Captured:
     @property
     def by_layer(self) -> bool:
         """Whether attention is so large that it is evaluated and read layer by layer (`engine.by_layer`)."""
-        return 4 * sum(array.size for array in self.arrays.get("attention", ())) > BY_LAYER_BYTES
+        return 4 * sum(piece.size for pieces in self.pieces for piece in pieces) > BY_LAYER_BYTES
 
     def keep(self, captures: CaptureSchedule) -> None:
         """Let go of what the request's plan does not ask for: never evaluated, it is never computed either."""
         wanted = captures.plan.wanted
         if wanted <= {"attention"}:
-            for name in ("residual", "attention_out", "mlp_out"):
-                self.arrays.pop(name, None)
+            self.stream = None
         if "attribution" not in wanted:
             self.head_out = {}
         if self.evidence is not None and self.evidence.layer not in captures.layers:
@@ -127,51 +115,67 @@ class Captured:
         kept = [index for index, layer in enumerate(self.layers) if layer in captures.layers]
         if len(kept) < len(self.layers):
             self.layers = [self.layers[index] for index in kept]
-            self.arrays["attention"] = [self.arrays["attention"][index] for index in kept]
+            self.pieces = [self.pieces[index] for index in kept]
             if self.scores is not None:
                 self.scores = replace(self.scores, softmaxes=[self.scores.softmaxes[index] for index in kept])
         if self.layers:
             tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
             self.rows = AttentionRows(self.positions, self.layers, captures, tested)
 
-    def read(self, index: int, scores: np.ndarray) -> None:
-        """Take in the attention of the layer at an index in `layers`, as evaluated. Touches nothing of MLX."""
-        self._take(index, self._own(scores)[None])
+    def read(self, index: int, start: int, piece: np.ndarray) -> None:
+        """Take in a piece of the attention of the layer at an index in `layers`, as evaluated. Touches nothing of MLX.
+
+        Args:
+            start: index in `positions` of the piece's first.
+        """
+        self._take(index, start, self._own(piece)[None])
 
     def read_all(self) -> None:
         """Take in the attention of all layers that are still to be read."""
-        for first, seen in self._blocks():
-            self._take(first, seen)
+        for first, start, seen in self._blocks():
+            self._take(first, start, seen)
 
     def attention(self) -> Iterator[np.ndarray]:
-        """Probabilities of the layers still to be read, in order: `[some layers, heads, positions, keys]` at a time."""
-        for first, seen in self._blocks():
-            yield self._weights(first, seen, self.positions)
+        """Probabilities of the layers still to be read, in order: `[some layers, heads, positions, keys]` at a time.
 
-    def _take(self, first: int, seen: np.ndarray) -> None:
-        """Take in layers from an index on, always in the same pieces: how a row is added up is part of its last bit."""
+        Of a long prompt, some positions at a time, too.
+        """
+        for first, start, seen in self._blocks():
+            yield self._weights(first, seen, self.positions[start : start + seen.shape[2]])
+
+    def _take(self, first: int, start: int, seen: np.ndarray) -> None:
+        """Take in layers from an index on, always with as many keys: how a row is added up is part of its last bit."""
         assert self.rows is not None, "attention is read for the rows that a plan asks for"
-        for start in range(0, len(self.positions), PIECE):
-            positions = self.positions[start : start + PIECE]
-            piece = seen[:, :, start : start + PIECE, : positions[-1] + 1]
-            self.rows.take(first, self._weights(first, piece, positions), start)
+        for offset in range(0, seen.shape[2], PIECE):
+            piece = seen[:, :, offset : offset + PIECE]
+            index = start + offset
+            keys = self.positions[index - index % PIECE :][:PIECE][-1] + 1
+            positions = self.positions[index : index + piece.shape[2]]
+            self.rows.take(first, self._weights(first, piece[..., :keys], positions), index)
 
-    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """What the pass left of the layers still to be read, some layers at a time, and the index of the first.
+    def _blocks(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """What the pass left of the layers still to be read, some layers at a time.
 
         As many layers as `BLOCK_BYTES` hold: small arrays are dear one by one, and all layers of a long prompt would
         take gigabytes. They can be had once: they are let go of.
+
+        Returns:
+            The index of the first layer, the index of the first position, and `[layers, heads, positions, keys]`.
         """
-        arrays = self.arrays.get("attention", [])
-        first = len(self.layers) - len(arrays)
-        while arrays:
-            block = [self._own(np.asarray(arrays.pop(0)))]
-            most = BLOCK_BYTES // max(1, block[0].nbytes)
-            while arrays and len(block) < most and self._goes_with(first, first + len(block), block[0], arrays[0]):
-                block.append(self._own(np.asarray(arrays.pop(0))))
+        first = len(self.layers) - len(self.pieces)
+        while self.pieces:
+            pieces, start = self.pieces.pop(0), 0
+            while len(pieces) > 1:
+                seen = self._own(np.asarray(pieces.pop(0)))[None]
+                yield first, start, seen
+                start += seen.shape[2]
+            block = [self._own(np.asarray(pieces.pop()))]
+            most = 1 if start else BLOCK_BYTES // max(1, block[0].nbytes)
+            while self.pieces and len(block) < most and self._goes_with(first, first + len(block), block[0]):
+                block.append(self._own(np.asarray(self.pieces.pop(0).pop())))
             several, count = np.stack(block), len(block)
             del block
-            yield first, several
+            yield first, start, several
             first += count
 
     def _weights(self, first: int, seen: np.ndarray, positions: list[int]) -> np.ndarray:
@@ -181,20 +185,14 @@ class Captured:
     def _own(self, seen: np.ndarray) -> np.ndarray:
         return seen if self.scores is None else self.scores.own(seen)
 
-    def _goes_with(self, first: int, index: int, block: np.ndarray, array: mx.array) -> bool:
-        """Whether the layer at an index can be worked out together with the first one of a block."""
+    def _goes_with(self, first: int, index: int, block: np.ndarray) -> bool:
+        """Whether the next layer, at an index, can be worked out together with the first one of a block."""
+        array, *more = self.pieces[0]
+        if more:
+            return False
         if self.scores is None:
             return array.shape == block.shape
         return array.shape[-3:-1] == block.shape[-3:-1] and self.scores.alike(first, index)
-
-    def hidden(self, name: str) -> np.ndarray | None:
-        """`[positions, layers, hidden]` of `residual`, `attention_out` or `mlp_out`; None where there is nothing."""
-        arrays = self.arrays.get(name)
-        if arrays is None:
-            return None
-        if name not in self.stacks:
-            self.stacks[name] = np.stack([np.asarray(array) for array in arrays], axis=1)
-        return self.stacks[name][self.place]
 
     def heads(self, index: int) -> dict[int, np.ndarray]:
         """By layer `[heads, head_dim]` of the position at an index: copies."""
@@ -202,19 +200,8 @@ class Captured:
         return {layer: np.array(np.asarray(out)[first + index]) for layer, out in self.head_out.items()}
 
 
-def stream_of(tape: Tape, layers: int) -> Stream:
-    """What a pass with that many layers left of its residual stream."""
-    arrays: dict[str, list[mx.array]] = {}
-    if len(tape.residual) == layers + 1:
-        arrays["residual"] = [array.astype(mx.float32) for array in tape.residual]
-    for name, written in (("attention_out", tape.attention_out), ("mlp_out", tape.mlp_out)):
-        if len(written) == layers:
-            arrays[name] = [written[layer].astype(mx.float32) for layer in range(layers)]
-    return Stream(arrays)
-
-
 def collect(
-    row: Row, wanted: list[int], stream: Stream, tape: Tape, attention: dict[int, mx.array], place: slice
+    row: Row, wanted: list[int], stream: Stream | None, tape: Tape, attention: dict[int, list[mx.array]], place: slice
 ) -> Captured:
     """Gather what the taps saw of one row.
 
@@ -222,14 +209,13 @@ def collect(
         wanted: indices of the captured positions in the row.
         stream: of the pass.
         tape: of the pass; its captured rows are in order of rows and positions.
-        attention: per layer `[heads, wanted, keys]`, for the layers where it was seen: scores or probabilities.
+        attention: per layer `[heads, wanted, keys]` in pieces, for the layers where it was seen: scores or
+            probabilities.
         place: where this row's captured positions are among the tape's.
     """
     seen = sorted(attention)
-    arrays = dict(stream.arrays)
-    if seen:
-        arrays["attention"] = [attention[layer] for layer in seen]
+    pieces = [attention[layer] for layer in seen]
     positions = [row.start + index for index in wanted]
-    captured = Captured(positions, seen, place, arrays, stacks=stream.stacks, experts=tape.experts)
+    captured = Captured(positions, seen, place, pieces, stream, experts=tape.experts)
     captured.head_out = {layer: out.astype(mx.float32) for layer, out in tape.head_out.items()}
     return captured

@@ -217,8 +217,9 @@ class EngineCore:
                 self._choose(step, result)
         sampled = time.perf_counter_ns()
         for result in used:
-            if result.captured is not None:
-                self._captured(step, result.row.sequence, result.captured)
+            captured, result.captured = result.captured, None  # let go of before the next step needs the room
+            if captured is not None:
+                self._captured(step, result.row.sequence, captured)
         for result in used:
             if result.logits is None and not result.sound:
                 self._unsound(result.row)

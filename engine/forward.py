@@ -13,7 +13,7 @@ from engine.device import mx
 
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.captured import Captured, Scores, collect, stream_of
+from engine.captured import Captured, Scores, collect
 from engine.keys import KeyPositions
 from engine.kv.even import WASTE
 from engine.kv.paged import PagedStore, slots
@@ -23,6 +23,7 @@ from engine.memory import Memory
 from engine.proof import Turns
 from engine.scheduler import Row
 from engine.sequence import Sequence
+from engine.stream import stream_of
 from engine.taps import Tape, Taps
 
 Request = tuple[Row, mx.array, list[int]]
@@ -207,14 +208,14 @@ class SeparateForward:
         return self._caches[sequence]
 
 
-def _alone(row: Row, wanted: list[int], layer: int, attention: mx.array) -> Captured:
+def _alone(row: Row, wanted: list[int], layer: int, pieces: list[mx.array]) -> Captured:
     """One layer's attention of a row, and nothing else of it."""
-    return Captured([row.start + index for index in wanted], [layer], slice(None), {"attention": [attention]})
+    return Captured([row.start + index for index in wanted], [layer], slice(None), [pieces])
 
 
-def alike(attention: dict[int, mx.array], heads: int) -> dict[int, mx.array]:
+def alike(attention: dict[int, list[mx.array]], heads: int) -> dict[int, list[mx.array]]:
     """Only the layers with as many heads as a frame of attention has: a few architectures vary them by layer."""
-    return {layer: rows for layer, rows in attention.items() if rows.shape[-3] == heads}
+    return {layer: pieces for layer, pieces in attention.items() if pieces[0].shape[-3] == heads}
 
 
 def _arrays(state: object) -> list[mx.array]:

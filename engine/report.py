@@ -18,6 +18,7 @@ from engine.proof import StepProof
 from engine.residuals import Kept, ResidualStore
 from engine.router import router_events
 from engine.sequence import Sequence
+from engine.stream import Stream
 
 
 class CaptureReport:
@@ -65,28 +66,29 @@ class CaptureReport:
         if captured.rows is not None:
             self.attention(step, sequence, captured)
         fault = self._faults.pop(sequence.id, None)
-        if "residual" in captured.arrays:
-            fault = self._stream(step, sequence, captured, captures) or fault
+        if captured.stream is not None:
+            fault = self._stream(step, sequence, captured, captured.stream, captures) or fault
         for routed in router_events(
             captured.experts, self._experts, captured.place, captured.positions, request=sequence.id, step=step
         ):
             if routed.layers:
                 self._emit(routed)
-        seen, stream = captured.layers + captured.told, "residual" in captured.arrays
+        seen, stream = captured.layers + captured.told, captured.stream is not None
         self.absences.unseen(sequence, seen, captured.positions[0], stream=stream)
         return fault
 
-    def _stream(self, step: int, sequence: Sequence, captured: Captured, captures: CaptureSchedule) -> str | None:
+    def _stream(
+        self, step: int, sequence: Sequence, captured: Captured, stream: Stream, captures: CaptureSchedule
+    ) -> str | None:
         """Emit the residual stream of each position, and what attention wrote to it."""
-        residual, out, mlp = (captured.hidden(name) for name in ("residual", "attention_out", "mlp_out"))
-        assert residual is not None
-        norms = _norms(residual)
-        written = {name: None if of is None else _norms(of) for name, of in (("attention", out), ("mlp", mlp))}
+        stream.read_all()
+        of_row = {name: norms[captured.place] for name, norms in stream.norms.items()}
+        norms = of_row["residual"]
         wanted, fault = captures.plan.wanted, _no_number(norms, captured.positions)
         for index, position in enumerate(captured.positions):
-            # Copies: a view would keep the whole step's for as long as this position's is kept.
-            vectors = np.array(residual[index])  # [layers + 1, hidden]
-            wrote = None if out is None else np.array(out[index])  # [layers, hidden]
+            place = (captured.place.start or 0) + index
+            vectors, wrote = stream.vectors("residual", place), stream.vectors("attention_out", place)
+            assert vectors is not None
             self._residuals.put(sequence.id, position, Kept(vectors, wrote, captured.heads(index)))
             if captures.forms[position] != WHOLE:
                 continue
@@ -104,8 +106,8 @@ class CaptureReport:
                         data=data,
                         scale=scale,
                         norms=norms[index].tolist(),
-                        attention_norms=_listed(written["attention"], index, self._visible.layers),
-                        mlp_norms=_listed(written["mlp"], index, self._visible.layers),
+                        attention_norms=_listed(of_row.get("attention_out"), index, self._visible.layers),
+                        mlp_norms=_listed(of_row.get("mlp_out"), index, self._visible.layers),
                     )
                 )
             if "attention_out" in wanted and wrote is not None:
@@ -124,16 +126,6 @@ def _stored(vectors: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, floa
         return vectors.astype(dtype), None
     scale = float(2.0 ** np.ceil(np.log2(largest / limit)))
     return (vectors / np.float32(scale)).astype(dtype), scale
-
-
-def _norms(vectors: np.ndarray) -> np.ndarray:
-    """L2 norms over the last axis, `[…]` float64; exact to single precision's last digits."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms: np.ndarray = np.sqrt(np.vecdot(vectors, vectors)).astype(np.float64)
-        beyond = ~((norms > 1e-15) & (norms < np.inf))
-        if beyond.any():  # squares of large numbers are infinite in single precision, those of small ones nothing
-            norms[beyond] = np.linalg.norm(vectors[beyond].astype(np.float64), axis=-1)
-    return norms
 
 
 def _no_number(norms: np.ndarray, positions: list[int]) -> str | None:

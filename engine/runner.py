@@ -24,6 +24,7 @@ from engine.captured import Captured
 from engine.scheduler import Plan, Row
 from engine.sequence import Sequence
 from engine.stopwatch import Span, Stopwatch
+from engine.stream import Stream
 from engine.taps import Taps
 
 Timed: TypeAlias = Literal["barriers", "gpu_capture"]
@@ -99,14 +100,17 @@ class Step:
     paused_ns: int = 0
     """For how long its operations waited meanwhile for attention to be told: no part of `eval_ns`."""
     by_layer: list[Captured] = field(default_factory=list)
-    """What is evaluated and read layer by layer."""
+    """Whose attention is evaluated and read layer by layer."""
+    streams: list[Stream] = field(default_factory=list)
+    """What else is."""
     _reading: Future[None] | None = None
 
     def start(self, beside: Executor) -> None:
         """Submit the graph; what is captured layer by layer is read on another thread, or two, as it comes."""
         self.device_from = time.perf_counter_ns()
-        if self.by_layer:
-            self._reading = run_by_layer(self.by_layer, self.outputs, beside)
+        if self.by_layer or self.streams:
+            self._reading = run_by_layer(self.by_layer, self.streams, self.outputs, beside)
+            self.by_layer, self.streams = [], []
         else:
             mx.async_eval(self.outputs)
 
@@ -118,6 +122,7 @@ class Step:
         mx.eval(self.outputs)
         self.done_at = time.perf_counter_ns()
         self.wait_ns, self.eval_ns = self.done_at - start, self.done_at - self.device_from
+        self.outputs = []  # whoever reads them has them
 
     def read(self) -> None:
         """Block until what is read layer by layer has been read. It is read before anything given to `beside` later."""
@@ -151,7 +156,8 @@ class Runner:
         # Rows of one pass share what it left.
         outputs = list({id(array): array for array in outputs}.values())
         by_layer = [result.captured for result in results if result.captured is not None and result.captured.by_layer]
-        return Step(number, results, outputs, build_ns=time.perf_counter_ns() - start, by_layer=by_layer)
+        build_ns = time.perf_counter_ns() - start
+        return Step(number, results, outputs, build_ns=build_ns, by_layer=by_layer, streams=_large(results))
 
     def gpu_captured(self, number: int, plan: Plan, path: Path) -> Step:
         """Run a step to its end while Metal writes down what the GPU does."""
@@ -176,7 +182,7 @@ class Runner:
                 captured.keep(sequence.captures)
                 told[sequence].append(layer)
                 if captured.rows is not None:
-                    stopwatch.evaluate("capture", captured.outputs + captured.arrays["attention"])
+                    stopwatch.evaluate("capture", [*captured.outputs, *captured.pieces[0]])
                     tell(sequence, captured)
 
         start = time.perf_counter_ns()
@@ -186,6 +192,7 @@ class Runner:
             if result.captured is not None:
                 result.captured.told = told[result.row.sequence]
         captured = [array for result in results if result.captured is not None for array in result.captured.outputs]
+        captured += [array for stream in _large(results) for array in stream.outputs]
         chosen = [array for result in results for array in (result.logits, result.token) if array is not None]
         written = [array for result in results for array in result.written]
         stopwatch.evaluate("choice", chosen)
@@ -243,3 +250,9 @@ class Runner:
         sequence.captured_until = max(sequence.captured_until, row.stop)
         forms = sequence.captures.forms[first : row.stop]
         return (np.flatnonzero((forms == WHOLE) | (forms == SUMMARISED)) + first - row.start).tolist()
+
+
+def _large(results: list[RowResult]) -> list[Stream]:
+    """What rows wrote to the residual stream and is read layer by layer: rows of one pass share it."""
+    streams = [result.captured.stream for result in results if result.captured is not None]
+    return list({id(stream): stream for stream in streams if stream is not None and stream.large}.values())

@@ -17,7 +17,7 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.attention import Kernel, attention_replaced, attention_rows
+from engine.attention import Kernel, attention_replaced, attention_rows, pieces_of
 from engine.doubled_rows import DoubledRows
 from engine.errors import ModelUnsupported
 from engine.experts import ExpertTaps, Routed
@@ -86,9 +86,10 @@ class Tape:
     """Per layer `[rows, hidden]`: what the MLP added."""
     head_out: dict[int, mx.array] = field(default_factory=dict)
     """Per layer `[rows, heads, head_dim]`: what each head gave to the output projection."""
-    attention: dict[int, mx.array] = field(default_factory=dict)
-    """Per layer `[heads, rows, keys]`: attention probabilities, float32; a layer is missing where they are not one
-    call of the kernel, or the places of its keys not known. (A flat batch keeps its own, by request.)"""
+    attention: dict[int, list[mx.array]] = field(default_factory=dict)
+    """Per layer `[heads, rows, keys]`: attention probabilities, float32, in pieces of the rows; a layer is missing
+    where they are not one call of the kernel, or the places of its keys not known. (A flat batch keeps its own, by
+    request.)"""
     experts: dict[int, Routed] = field(default_factory=dict)
     """Per layer with experts: which of them its rows went to."""
     tested: int | None = None
@@ -335,13 +336,18 @@ class Taps:
             assert self._layer is not None, "only layers that are given something are run"
             return tape.replay.kernel(self._layer, q.dtype)
         if tape is not None and tape.rows and self._layer is not None and self._only_one(tape, self._layer, q):
-            seen = attention_rows(q, k, scale, mask, more.get("sinks"), tape.rows)[0]
-            rows = seen if tape.keys is None else tape.keys.in_order(k, v, seen)
-            if rows is not None:
-                tape.attention[self._layer] = rows
+            ordered, told = True, []
+            for piece in pieces_of(tape.rows, q.shape[1], k.shape[2]):
+                seen = attention_rows(q, k, scale, mask, more.get("sinks"), piece)[0]
+                rows = seen if tape.keys is None else tape.keys.in_order(k, v, seen)
+                ordered &= rows is seen
+                if rows is not None:
+                    told.append(rows)
+            if told:
+                tape.attention[self._layer] = told
             out = kernel(q, k, v, scale=scale, mask=mask, **more)
             tape.head_out[self._layer] = _rows_of_heads(out[0].swapaxes(0, 1), tape.rows)
-            if self._layer == tape.tested and rows is seen:  # values in another order would need the same order
+            if self._layer == tape.tested and ordered:  # values in another order would need the same order
                 tape.evidence = Evidence.of(self._layer, len(tape.rows) - 1, v[0], out[0, :, tape.rows[-1]])
             return out
         return kernel(q, k, v, scale=scale, mask=mask, **more)

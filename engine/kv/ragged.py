@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.device import mx, views_are_free
 
-from engine.attention import Softmax, attention_scores
+from engine.attention import Softmax, attention_scores, pieces_of
 from engine.kv.even import EvenRows
 from engine.kv.store import Handle, KVStore, LayerView, RowSpan
 from engine.proof import Evidence
@@ -24,7 +24,8 @@ class RaggedBatch:
     Attributes:
         tokens: N, how many positions the step computes.
         scores: per layer, the scores that hold each capturing span's, by its index: `[rows, heads, wanted, keys]` in
-            float32, of that span alone, or of a group (`row_of`), whose longest row has more keys.
+            float32, of that span alone, in pieces of the wanted rows, or of a group (`row_of`), whose longest row has
+            more keys.
         tested: the layer of which a row is to be tested; None for none.
         evidence: by index of the span, what the kernel read and gave for the tested row.
         softmaxes: per layer, what turns its scores into probabilities.
@@ -36,7 +37,7 @@ class RaggedBatch:
         self.evidence: dict[int, Evidence] = {}
         self.spans = spans
         self.tokens = sum(span.length for span in spans)
-        self.scores: dict[int, dict[int, mx.array]] = {}
+        self.scores: dict[int, dict[int, list[mx.array]]] = {}
         self.softmaxes: dict[int, Softmax] = {}
         self._offset = mx.array([position for span in spans for position in range(span.start, span.stop)])
         # Grouping must not look at what is captured: the result would then depend on who watches.
@@ -82,7 +83,7 @@ class RaggedBatch:
         if group.captures:
             scores = attention_scores(queries, keys, [0])
             places = self.scores.setdefault(layer, {})
-            places |= {index: scores for index in group.rows.members if self.spans[index].wanted}
+            places |= {index: [scores] for index in group.rows.members if self.spans[index].wanted}
         out = kernel(queries, keys, values, scale=scale, mask=group.mask, **more)
         if group.captures and layer == self.tested and not self.evidence:
             row = next(row for row, index in enumerate(group.rows.members) if self.spans[index].wanted)
@@ -99,7 +100,8 @@ class RaggedBatch:
         queries = rows if span.length == 1 else rows.swapaxes(0, 2)  # [1, heads, L, head_dim]
         mask = None if span.length == 1 else "causal"
         if span.wanted:
-            self.scores.setdefault(layer, {})[index] = attention_scores(queries, keys, span.wanted)
+            pieces = pieces_of(span.wanted, queries.shape[1], keys.shape[2])
+            self.scores.setdefault(layer, {})[index] = [attention_scores(queries, keys, piece) for piece in pieces]
         out = kernel(queries, keys, values, scale=scale, mask=mask, **more)
         if span.wanted and layer == self.tested and not self.evidence:
             last = len(span.wanted) - 1

@@ -45,7 +45,7 @@ class Recorder:
         *,
         header: Frame | None = None,
         part_bytes: int = layout.PART_BYTES,
-        queue_bytes: int = 256 << 20,
+        queue_bytes: int = 64 << 20,
         patience_s: float = 5.0,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from engine import bus as bus_module
 from engine.bus import EventBus
@@ -15,9 +16,7 @@ from engine.capture import DEFAULT_BUDGET_BYTES
 from engine.codec import Frame
 from engine.events import Attention
 
-TOKENS = 4000
-
-RUN = f"""
+RUN = """
 import resource, sys, threading
 from backend.history import History
 from engine.bus import EventBus
@@ -31,27 +30,38 @@ from engine.trace import Recorder
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
+path, model, unfollowed = sys.argv[1:4]
+tokens, answer, waited_for = map(int, sys.argv[4:])
 bus, history = EventBus(), History()
-recorder = Recorder(sys.argv[1])
+recorder = Recorder(path)
 bus.subscribe(history.append)
 bus.subscribe(recorder)
-engine = Engine(lambda: load("tiny"), EngineConfig(slots=1, kv_memory=2**24), bus)
+engine = Engine(lambda: load(model), EngineConfig(slots=1, kv_memory=2**24 if model == "tiny" else 2**29), bus)
 engine.start()
 
 def run(level, first):
-    ended = threading.Event()
+    ended, seen = threading.Event(), 0
+
+    def deliver(event):
+        nonlocal seen
+        seen += event.kind == "token"
+        if event.kind == "token" and seen == waited_for < answer:
+            engine.cancel(event.request)
+        if event.kind == "request.finished":
+            ended.set()
+
     request = GenerationRequest(
-        prompt=[first] + [(7 * i + first) % 256 for i in range({TOKENS - 1})],
-        max_tokens=40,
+        prompt=[first] + [(7 * i + first) % 256 for i in range(tokens - 1)],
+        max_tokens=answer,
         sampling=SamplingParams(temperature=0, logit_bias=dict.fromkeys(engine.info.eos_ids, -100)),
         capture=CapturePlan(level=level),
     )
-    engine.submit(request, lambda event: ended.set() if event.kind == "request.finished" else None)
+    engine.submit(request, deliver)
     ended.wait()
     bus.flush()
     return peak()
 
-before = run("light", 1)
+before = run(unfollowed, 1)
 after = run("follow", 2)
 engine.stop()
 bus.close()
@@ -60,14 +70,33 @@ print(after - before)
 """
 
 
+def growth(path: Path, model: str, unfollowed: str, tokens: int, answer: int, waited_for: int) -> int:
+    """By how many bytes the peak of memory grows when a prompt is followed, after one as long that is not.
+
+    Args:
+        unfollowed: the level of the first.
+        answer: tokens that the answer may have; a part of the budget is kept for it.
+        waited_for: tokens after which it is cancelled.
+    """
+    numbers = [str(number) for number in (tokens, answer, waited_for)]
+    command = [sys.executable, "-c", RUN, str(path), model, unfollowed, *numbers]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    return int(ran.stdout)
+
+
 def test_following_four_thousand_tokens_grows_memory_by_no_more_than_the_budget(tmp_path: Path) -> None:
-    path = tmp_path / "t.mcap"
-    ran = subprocess.run(
-        [sys.executable, "-c", RUN, str(path)], capture_output=True, text=True, timeout=300, check=True
-    )
-    assert int(ran.stdout) <= DEFAULT_BUDGET_BYTES
+    assert growth(tmp_path / "t.mcap", "tiny", "light", 4000, 40, 40) <= DEFAULT_BUDGET_BYTES
     written = sum(part.stat().st_size for part in tmp_path.iterdir())
     assert 0.8 * DEFAULT_BUDGET_BYTES < written < 1.1 * DEFAULT_BUDGET_BYTES  # the budget was used, and kept
+
+
+@pytest.mark.model
+def test_following_a_prompt_of_the_real_model_grows_memory_by_no_more_than_the_budget(tmp_path: Path) -> None:
+    """Its residual streams are 142 kB a position, and what is kept of them is full after 600. 4,000 tokens would take
+    minutes, and more than half as many do only in scores, which are held in pieces."""
+    assert growth(tmp_path / "t.mcap", "smollm2", "off", 2000, 256, 2) <= DEFAULT_BUDGET_BYTES
+    written = sum(part.stat().st_size for part in tmp_path.iterdir())
+    assert 0.3 * DEFAULT_BUDGET_BYTES < written < 1.1 * DEFAULT_BUDGET_BYTES
 
 
 def test_arrays_wait_for_whoever_takes_them() -> None:

@@ -1,0 +1,123 @@
+"""What the captured rows of one pass wrote to the residual stream: from an array a layer to one a position.
+
+NumPy alone once a layer has been computed, so that another thread may put it where it belongs while the device goes on.
+What has been put there is let go of: a prompt's 256 positions are 53 MB in the built-in model, and were held twice.
+"""
+
+from __future__ import annotations
+
+from engine.device import mx
+
+import numpy as np
+
+from engine.taps import Tape
+
+LARGE_BYTES = 16 * 2**20
+"""A pass's vectors are held until its end up to here; of more, each layer's are read as it is computed."""
+
+PIECE = 64
+"""Positions whose vectors lie in one array: whoever keeps those of one keeps the others'. Of fewer, what puts them
+there would be many small pieces of work, for which the thread that submits the layers waits."""
+
+BLOCK_BYTES = 2**21
+"""How much is read at once, in layers; never less than one: small arrays are dear one by one."""
+
+Written = tuple[str, int, mx.array]
+"""What was written, the layer's index, and `[captured, hidden]` of it."""
+
+
+class Stream:
+    """The captured rows of one pass, which share it.
+
+    Args:
+        arrays: by name, one lazy `[captured, hidden]` a layer, float32: `residual` (the embedding first: one more than
+            layers), and where they are told apart `attention_out` and `mlp_out`. They are let go of as they are read.
+
+    Attributes:
+        layers: how many the model has.
+        norms: by name `[captured, layers]` (of `residual` one more): L2 norms, float64, once all has been read.
+    """
+
+    def __init__(self, arrays: dict[str, list[mx.array]]) -> None:
+        self._arrays: dict[str, list[mx.array | None]] = {name: [*written] for name, written in arrays.items()}
+        self.layers = len(arrays["residual"]) - 1
+        self._captured, self._hidden = arrays["residual"][0].shape
+        self._vectors: dict[str, list[np.ndarray]] = {}
+        self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
+
+    @property
+    def large(self) -> bool:
+        """Whether it is so large that it is read layer by layer (`engine.by_layer`)."""
+        return sum(4 * self._captured * self._hidden * len(written) for written in self._arrays.values()) > LARGE_BYTES
+
+    @property
+    def outputs(self) -> list[mx.array]:
+        """What is still to be read."""
+        return [array for written in self._arrays.values() for array in written if array is not None]
+
+    def before(self, layer: int) -> list[Written]:
+        """What is there when a layer begins, to be read: the stream itself, and what the layer before wrote to it."""
+        found: list[Written] = []
+        for name, written in self._arrays.items():
+            index = layer if name == "residual" else layer - 1
+            array = written[index] if 0 <= index < len(written) else None
+            if array is not None:
+                found.append((name, index, array))
+                written[index] = None
+        return found
+
+    def read_all(self) -> None:
+        """Read what is still to be read, some layers at a time."""
+        for name, written in self._arrays.items():
+            index = 0
+            while index < len(written):
+                block: list[np.ndarray] = []
+                most = max(1, BLOCK_BYTES // (4 * self._captured * self._hidden))
+                for place in range(index, min(index + most, len(written))):
+                    array, written[place] = written[place], None
+                    if array is None:
+                        break
+                    block.append(np.asarray(array))
+                if block:
+                    self.read(name, index, np.stack(block))
+                index += max(1, len(block))
+
+    def read(self, name: str, first: int, block: np.ndarray) -> None:
+        """Take in what was written in some layers, `[layers, captured, hidden]`, from an index on."""
+        layers = slice(first, first + len(block))
+        self.norms[name][:, layers] = _norms(block).T
+        if name == "mlp_out":  # what the MLP wrote is what is left of a layer's change: its size is told, no more
+            return
+        if name not in self._vectors:
+            sizes = [min(PIECE, self._captured - start) for start in range(0, self._captured, PIECE)]
+            count = self.norms[name].shape[1]
+            self._vectors[name] = [np.empty((size, count, self._hidden), np.float32) for size in sizes]
+        for number, piece in enumerate(self._vectors[name]):
+            start = number * PIECE
+            piece[:, layers] = block[:, start : start + len(piece)].swapaxes(0, 1)
+
+    def vectors(self, name: str, index: int) -> np.ndarray | None:
+        """`[layers, hidden]` of one captured row, of `residual` or `attention_out`; None where it is not told apart."""
+        pieces = self._vectors.get(name)
+        return None if pieces is None else pieces[index // PIECE][index % PIECE]
+
+
+def stream_of(tape: Tape, layers: int) -> Stream | None:
+    """What a pass with that many layers left of its residual stream; None where the model has none."""
+    if len(tape.residual) != layers + 1:
+        return None
+    arrays = {"residual": [array.astype(mx.float32) for array in tape.residual]}
+    for name, written in (("attention_out", tape.attention_out), ("mlp_out", tape.mlp_out)):
+        if len(written) == layers:
+            arrays[name] = [written[layer].astype(mx.float32) for layer in range(layers)]
+    return Stream(arrays)
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """L2 norms over the last axis, `[…]` float64; exact to single precision's last digits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms: np.ndarray = np.sqrt(np.vecdot(vectors, vectors)).astype(np.float64)
+        beyond = ~((norms > 1e-15) & (norms < np.inf))
+        if beyond.any():  # squares of large numbers are infinite in single precision, those of small ones nothing
+            norms[beyond] = np.linalg.norm(vectors[beyond].astype(np.float64), axis=-1)
+    return norms

@@ -1,0 +1,80 @@
+"""The residual stream of a step's captured rows: from an array a layer to one a position, and let go of on the way."""
+
+from __future__ import annotations
+
+from engine.device import mx
+
+import numpy as np
+import pytest
+
+from engine import stream as stream_module
+from engine.stream import PIECE, Stream
+
+LAYERS, HIDDEN = 5, 12
+
+
+def written(captured: int, seed: int = 1) -> dict[str, np.ndarray]:
+    """By name `[layers, captured, hidden]`."""
+    random = np.random.default_rng(seed)
+    sizes = {"residual": LAYERS + 1, "attention_out": LAYERS, "mlp_out": LAYERS}
+    return {name: random.normal(size=(count, captured, HIDDEN)).astype(np.float32) for name, count in sizes.items()}
+
+
+def stream_with(arrays: dict[str, np.ndarray]) -> Stream:
+    return Stream({name: [mx.array(layer) for layer in of_name] for name, of_name in arrays.items()})
+
+
+def check(stream: Stream, arrays: dict[str, np.ndarray]) -> None:
+    assert not stream.outputs, "what has been read is held"
+    for name, expected in arrays.items():
+        norms = np.linalg.norm(expected.astype(np.float64), axis=-1).T
+        np.testing.assert_allclose(stream.norms[name], norms, rtol=1e-6)
+        for index in range(expected.shape[1]):
+            vectors = stream.vectors(name, index)
+            if name == "mlp_out":
+                assert vectors is None
+            else:
+                np.testing.assert_array_equal(vectors, expected[:, index])
+
+
+@pytest.mark.parametrize("captured", [1, PIECE, 2 * PIECE + 3])
+@pytest.mark.parametrize("block_bytes", [1, 3 * 4 * HIDDEN, 2**21])
+def test_each_position_gets_what_every_layer_wrote_for_it(
+    captured: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "BLOCK_BYTES", block_bytes)
+    arrays = written(captured)
+    stream = stream_with(arrays)
+    stream.read_all()
+    check(stream, arrays)
+
+
+@pytest.mark.parametrize("read_until", [0, 2, LAYERS + 1])
+def test_what_was_not_read_with_its_layer_is_read_at_the_end(read_until: int) -> None:
+    arrays = written(2 * PIECE)
+    stream = stream_with(arrays)
+    for layer in range(read_until):
+        for name, index, array in stream.before(layer):
+            stream.read(name, index, np.asarray(array)[None])
+        left = {"residual": LAYERS - layer, "attention_out": LAYERS - layer, "mlp_out": LAYERS - layer}
+        assert len(stream.outputs) == sum(left.values()), f"layer {layer} reads more or less than is there"
+    stream.read_all()
+    check(stream, arrays)
+
+
+def test_a_model_whose_parts_are_not_told_apart_has_the_stream_alone() -> None:
+    arrays = {"residual": written(3)["residual"]}
+    stream = stream_with(arrays)
+    stream.read_all()
+    assert stream.norms.keys() == {"residual"}
+    assert stream.vectors("attention_out", 0) is None
+    check(stream, arrays)
+
+
+def test_one_position_keeps_no_more_than_its_piece() -> None:
+    stream = stream_with(written(4 * PIECE))
+    stream.read_all()
+    kept = stream.vectors("residual", PIECE + 1)
+    assert kept is not None
+    assert kept.base is not None
+    assert kept.base.size == PIECE * (LAYERS + 1) * HIDDEN
