@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+ENDLESS = {"256": -100, "258": -100}
+"""A `logit_bias` with which the tiny model, which says anything, does not end its answer by chance."""
+
 
 @dataclass(frozen=True)
 class Server:

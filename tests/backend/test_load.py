@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from engine.blocks import CacheMirror
 from engine.codec import parse
-from tests.server import Server, start_server
+from tests.server import ENDLESS, Server, start_server
 
 SLOTS, QUEUE, BLOCKS, BLOCK_SIZE = 4, 4, 32, 16
 
@@ -77,7 +77,7 @@ class Watcher(threading.Thread):
 def complete(http: httpx.Client, number: int) -> str:
     """A client that stays. Half of them begin alike, so that they find each other's blocks."""
     prompt = f"{'The same beginning of some length. ' if number % 2 else ''}Client {number} says hello."
-    body = {"prompt": prompt, "max_tokens": 200, "seed": number, "logit_bias": {"256": -100, "258": -100}}
+    body = {"prompt": prompt, "max_tokens": 200, "seed": number, "logit_bias": ENDLESS}
     answer = http.post("/v1/completions", json=body)
     answer.raise_for_status()
     return str(answer.json()["choices"][0]["finish_reason"])
@@ -85,7 +85,7 @@ def complete(http: httpx.Client, number: int) -> str:
 
 def start_and_leave(http: httpx.Client) -> str:
     """A client that closes its connection in the middle of its answer."""
-    body = {"prompt": "I shall leave.", "max_tokens": 400, "stream": True}
+    body = {"prompt": "I shall leave.", "max_tokens": 400, "stream": True, "logit_bias": ENDLESS}
     with http.stream("POST", "/v1/completions", json=body) as response:
         lines = response.iter_lines()
         for _ in range(10):
@@ -95,7 +95,7 @@ def start_and_leave(http: httpx.Client) -> str:
 
 def start_and_cancel(http: httpx.Client) -> str:
     """A client that has its request cancelled, and reads to the end."""
-    body = {"prompt": "I shall be cancelled.", "max_tokens": 400, "stream": True}
+    body = {"prompt": "I shall be cancelled.", "max_tokens": 400, "stream": True, "logit_bias": ENDLESS}
     with http.stream("POST", "/v1/completions", json=body) as response:
         request = response.headers["x-tokenwalk-request"]
         lines = response.iter_lines()
@@ -156,7 +156,7 @@ def test_a_full_queue_says_when_to_come_again(http: httpx.Client) -> None:
     open_streams = []
     try:
         for number in range(SLOTS + QUEUE):
-            body = {"prompt": f"Number {number}", "max_tokens": 450, "stream": True, "logit_bias": {"258": -100}}
+            body = {"prompt": f"Number {number}", "max_tokens": 450, "stream": True, "logit_bias": ENDLESS}
             request = http.build_request("POST", "/v1/completions", json=body)
             open_streams.append(http.send(request, stream=True))
             assert open_streams[-1].status_code == 200

@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 
 from engine.codec import parse
 from engine.trace import open_trace
-from tests.server import Server
+from tests.server import ENDLESS, Server
 
 USER = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -157,7 +157,14 @@ def test_a_prompt_that_is_too_long_is_refused_with_numbers(client: openai.OpenAI
 
 
 def test_a_client_that_leaves_ends_its_request(tiny_server: Server) -> None:
-    body = json.dumps({"prompt": "Hello", "max_tokens": 3000, "stream": True, "tokenwalk": {"name": "left"}}).encode()
+    given = {
+        "prompt": "Hello",
+        "max_tokens": 3000,
+        "stream": True,
+        "logit_bias": ENDLESS,
+        "tokenwalk": {"name": "left"},
+    }
+    body = json.dumps(given).encode()
     with socket.create_connection(("127.0.0.1", tiny_server.port), timeout=10) as connection:
         connection.sendall(
             b"POST /v1/completions HTTP/1.1\r\nHost: localhost:%d\r\nContent-Type: application/json\r\n"

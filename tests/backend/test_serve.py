@@ -27,6 +27,7 @@ from backend.site import Site
 from engine.trace import Recorder, open_trace
 from tests.backend.process import line_with, started
 from tests.engine import trace_run
+from tests.server import ENDLESS
 
 
 def test_ctrl_c_ends_the_server_cleanly_with_a_whole_trace(tmp_path: Path) -> None:
@@ -34,7 +35,7 @@ def test_ctrl_c_ends_the_server_cleanly_with_a_whole_trace(tmp_path: Path) -> No
         assert process.stdout is not None
         url = next(word for word in line_with(process.stdout, "http").split() if word.startswith("http"))
         line_with(process.stdout, "ready")
-        body = {"prompt": "Hello", "max_tokens": 2000, "stream": True}
+        body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "logit_bias": ENDLESS}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=30) as response:
             lines = response.iter_lines()
             next(lines)
