@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-KEPT_BYTES = 80 * 2**20
+KEPT_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)

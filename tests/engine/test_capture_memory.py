@@ -92,7 +92,7 @@ def test_following_four_thousand_tokens_grows_memory_by_no_more_than_the_budget(
 
 @pytest.mark.model
 def test_following_a_prompt_of_the_real_model_grows_memory_by_no_more_than_the_budget(tmp_path: Path) -> None:
-    """Its residual streams are 142 kB a position, and what is kept of them is full after 600. 4,000 tokens would take
+    """Its residual streams are 142 kB a position, and what is kept of them is full after 450. 4,000 tokens would take
     minutes, and more than half as many do only in scores, which are held in pieces."""
     assert growth(tmp_path / "t.mcap", "smollm2", "off", 2000, 256, 2) <= DEFAULT_BUDGET_BYTES
     written = sum(part.stat().st_size for part in tmp_path.iterdir())
