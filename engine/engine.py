@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from engine.device import mx
@@ -84,8 +83,8 @@ class Engine:
         self.slots = config.slots
         self._loader = loader
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        self._readings: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        """Carried out one between two steps: each takes as long as a step or two."""
+        self._readings: queue.SimpleQueue[tuple[Sequence, int, Read]] = queue.SimpleQueue()
+        """Made one between two steps: each takes as long as a step or two."""
         self._remembered = Remembered()
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -163,7 +162,7 @@ class Engine:
         """
         with self._refusals(request):
             self._may_wait()
-            sequence = self._find(parent)
+            sequence = self._remembered.find(parent)
             if sequence is None:
                 raise RequestError(f"there is no request {parent}, or it is remembered no more", param="request")
             return self._queue(self._preparation.prepare_fork(request, deliver, sequence, position))
@@ -195,7 +194,7 @@ class Engine:
 
     def cancel(self, request_id: str) -> bool:
         """Cancel a request within one step. False when there is no such request, or it has ended."""
-        sequence = self._find(request_id)
+        sequence = self._remembered.find(request_id)
         if sequence is None or sequence.finished:
             return False
         self._commands.put(lambda core: core.cancel(sequence))
@@ -224,7 +223,7 @@ class Engine:
     def _read(self, what: Reading, request_id: str, positions: list[int], read: Read) -> None:
         """Position by position, so that those who decode wait for one at most."""
         self._must_run()
-        sequence, tokens = self._find(request_id), self._remembered.tokens_of(request_id)
+        sequence, tokens = self._remembered.find(request_id), self._remembered.tokens_of(request_id)
         # What a caller got wrong is for that caller alone: events go to everybody, and into the recording.
         if tokens is None:
             raise RequestError(f"this run has no request {shown(request_id)}, or knows of it no more", param="request")
@@ -240,7 +239,7 @@ class Engine:
                 detail = "the engine remembers this request no more"
                 self.bus.emit(Absent(what=what, reason="not_captured", request=request_id, positions=at, detail=detail))
             else:
-                self._readings.put(partial(read, sequence, position))
+                self._readings.put((sequence, position, read))
         self._commands.put(lambda core: None)  # whoever waits for a command sees that there is something to read
 
     def time_steps(self, steps: int) -> None:
@@ -257,7 +256,7 @@ class Engine:
         return [sequence.view() for sequence in self._remembered.newest_first()]
 
     def request(self, request_id: str) -> RequestView | None:
-        sequence = self._find(request_id)
+        sequence = self._remembered.find(request_id)
         return None if sequence is None else sequence.view()
 
     def slots_view(self) -> list[dict[str, object]]:
@@ -352,7 +351,11 @@ class Engine:
             self._obey(core)
             self._last_progress = time.monotonic()
             if not self._readings.empty():
-                self._readings.get()(core)
+                sequence, position, read = self._readings.get()
+                if core.readings.waits(sequence, position):
+                    self._readings.put((sequence, position, read))
+                else:
+                    read(sequence, position, core)
             if core.has_work:
                 core.step()
                 self._steps = core.steps
@@ -394,6 +397,3 @@ class Engine:
     def _must_run(self) -> None:
         if self._failure is not None or self._remembered.closed or self._stopping or not self._ready.is_set():
             raise EngineStopped(self.health().reason or "the engine is stopping")
-
-    def _find(self, request_id: str) -> Sequence | None:
-        return self._remembered.find(request_id)

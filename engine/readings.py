@@ -29,6 +29,12 @@ class Readings:
         self._taps, self._label, self._residuals, self._emit = taps, label, residuals, emit
         self._readout = Readout(taps)
 
+    def waits(self, sequence: Sequence, position: int) -> bool:
+        """Whether a position's pass is still to come: who asks for it early, as a page does, gets it then."""
+        return (
+            not sequence.finished and position >= sequence.stored and self._residuals.get(sequence.id, position) is None
+        )
+
     def lens(self, sequence: Sequence, position: int) -> Lens | Absent:
         """Emit the logit lens of a position, or say why there is none. Returns what was emitted."""
         if not self._taps.lens_possible:
@@ -88,7 +94,7 @@ class Readings:
         kept = self._residuals.get(sequence.id, position)
         if kept is not None:
             return kept
-        detail = "no residual of this position is in memory: it was not captured, has not run yet, or was let go"
+        detail = "no residual of this position is in memory: it was not captured, or was let go"
         return self._absent(what, sequence, "not_captured", detail, position)
 
     def _absent(

@@ -121,6 +121,34 @@ def test_those_who_decode_wait_for_one_position_at_a_time(engine: Engine, readin
 
 
 @pytest.mark.parametrize("reading", ["lens", "attribution"])
+def test_a_position_that_is_asked_for_early_is_read_once_it_has_run(engine: Engine, reading: str) -> None:
+    """A page asks as soon as it knows of a token, which a prompt's are before they run."""
+    outputs: Outputs[Token | RequestFinished] = queue.SimpleQueue()
+    said: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    engine.bus.subscribe(lambda frame: said.put(frame) if frame.kind in (reading, "absent") else None)
+    before = engine.submit(long(), outputs.put)  # has the only slot
+    waiting = engine.submit(long(3), outputs.put)
+    getattr(engine, reading)(waiting, [2])
+    engine.cache_state()
+    engine.cancel(before)
+    frame = said.get(timeout=30)
+    assert (frame.kind, frame.request) == (reading, waiting)
+
+
+def test_the_last_position_of_a_request_that_ends_before_it_ran_is_absent(engine: Engine) -> None:
+    outputs: Outputs[Token | RequestFinished] = queue.SimpleQueue()
+    said: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    engine.bus.subscribe(lambda frame: said.put(frame) if frame.kind in ("lens", "absent") else None)
+    before = engine.submit(long(), outputs.put)
+    waiting = engine.submit(long(3), outputs.put)
+    engine.lens(waiting, [2])
+    engine.cancel(waiting)
+    frame = said.get(timeout=30)
+    assert (frame.kind, frame.request) == ("absent", waiting)
+    engine.cancel(before)
+
+
+@pytest.mark.parametrize("reading", ["lens", "attribution"])
 def test_a_reading_that_cannot_be_is_told_the_caller_and_nobody_else(engine: Engine, reading: str) -> None:
     read = getattr(engine, reading)
     outputs: Outputs[Token | RequestFinished] = queue.SimpleQueue()
