@@ -56,7 +56,7 @@ def start(page: Page) -> None:
 STEPS: tuple[tuple[str, str, str], ...] = (
     ("It begins as text", "What is the capital of France?", "Attention"),
     ("Text becomes tokens", r"into 37 tokens.*“What” is 4 bytes, 57 68 61 74", "Attention"),
-    ("It waits for a slot", r"got slot 0.*1 step over the prompt.*[78] steps for the answer", "Scheduler"),
+    ("It waits for a slot", r"in slot 0.*1 step over the prompt.*[78] steps for the answer", "Scheduler"),
     ("Keys and values go to memory", r"“·is” went to block 2, offset 9, in all 30 layers", "Memory"),
     ("Through the layers", r"576 numbers.*after 30 layers", "Memory"),
     ("Looking back", r"270 little pictures.*Token 0 took 0\.44.*most went to “·the”", "Attention"),
