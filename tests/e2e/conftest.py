@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,6 +32,13 @@ def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def replay(tmp_path: Path) -> Iterator[Callable[[Path], Server]]:
+    """A function that replays a trace, until the test and its pages are done with it."""
+    with ExitStack() as stack:
+        yield lambda trace: stack.enter_context(start_server("replay", str(trace), folder=tmp_path))
+
+
 @pytest.fixture(scope="session")
 def browser(chromium_path: Path) -> Iterator[Browser]:
     with sync_playwright() as playwright:
@@ -57,14 +64,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The pages leave before any fixture ends, whatever their order: a page whose server went first reports that."""
+    for page in item.stash.get(PAGES, []):
+        page.context.close()
+
+
 @pytest.fixture
 def visit(browser: Browser, faults: list[str], request: pytest.FixtureRequest) -> Iterator[Visit]:
-    contexts = []
     pages = request.node.stash.setdefault(PAGES, [])
 
     def open_page(url: str, *, scheme: str = "dark", width: int = 1280, height: int = 800) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
-        contexts.append(context)
         page = context.new_page()
         pages.append(page)
         page.set_default_timeout(TIMEOUT_MS)
@@ -76,8 +88,6 @@ def visit(browser: Browser, faults: list[str], request: pytest.FixtureRequest) -
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
     assert faults == []
 
 

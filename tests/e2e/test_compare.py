@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -129,18 +129,17 @@ def test_a_recording_can_be_laid_beside_and_the_address_says_so(answered: tuple[
     assert beside.all_inner_texts() == shown
 
 
-def test_a_recording_says_why_nothing_can_branch_off(visit: Visit, tmp_path: Path) -> None:
-    with start_server("replay", str(TRACE), folder=tmp_path) as replay:
-        page = visit(replay.url)
-        page.get_by_role("tab", name="Logits").click()
-        logits = panel(page, "Logits")
-        expect(logits).to_contain_text("This server replays a recording")
-        candidate = logits.get_by_role("button", name=WHAT_IF).first
-        expect(candidate).to_have_attribute("aria-disabled", "true")
-        expect(logits.get_by_label("What it says instead")).to_be_hidden()
-        candidate.focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("alert").filter(has_text="This server replays a recording")).to_be_visible()
+def test_a_recording_says_why_nothing_can_branch_off(visit: Visit, replay: Callable[[Path], Server]) -> None:
+    page = visit(replay(TRACE).url)
+    page.get_by_role("tab", name="Logits").click()
+    logits = panel(page, "Logits")
+    expect(logits).to_contain_text("This server replays a recording")
+    candidate = logits.get_by_role("button", name=WHAT_IF).first
+    expect(candidate).to_have_attribute("aria-disabled", "true")
+    expect(logits.get_by_label("What it says instead")).to_be_hidden()
+    candidate.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert").filter(has_text="This server replays a recording")).to_be_visible()
 
 
 NO_LINE_IS_CUT = """() => {

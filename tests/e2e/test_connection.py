@@ -6,7 +6,7 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from tests.e2e.conftest import Visit
 from tests.e2e.page import ask, assert_shows, followed, layer, screen, selection, tokens
-from tests.server import Server, start_server, wait_until_healthy
+from tests.server import Server, wait_until_healthy
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +35,9 @@ def test_a_reload_during_generation_loses_nothing(visit: Visit, tiny_server: Ser
     assert page.get_by_text("dropped 0").is_visible()
 
 
-def test_a_recording_shows_what_the_live_page_showed(visit: Visit, tiny_server: Server, tmp_path: Path) -> None:
+def test_a_recording_shows_what_the_live_page_showed(
+    visit: Visit, tiny_server: Server, tmp_path: Path, replay: Callable[[Path], Server]
+) -> None:
     live = visit(tiny_server.url)
     expect(ask(live, "record me", most=12)).to_contain_text("at its limit")
     position = tokens(live).count() - 5
@@ -48,13 +50,13 @@ def test_a_recording_shows_what_the_live_page_showed(visit: Visit, tiny_server: 
     request = httpx.get(f"{tiny_server.url}/v1/traces/{chosen['run']}")
     assert request.status_code == 200
     trace.write_bytes(request.content)
-    with start_server("replay", str(trace), folder=tmp_path) as server:
-        run = httpx.get(f"{server.url}/health").json()["run"]
-        replay = visit(live.url.replace(tiny_server.url, server.url).replace(f"run={chosen['run']}", f"run={run}"))
-        expect(layer(replay, 3)).to_contain_text(re.compile(r"0\.\d\d"))
-        assert_shows(replay, shown)
-        expect(replay.get_by_role("textbox", name="Prompt")).to_be_disabled()
-        expect(replay.get_by_role("region", name="Ask")).to_contain_text("no model to ask")
+    server = replay(trace)
+    run = httpx.get(f"{server.url}/health").json()["run"]
+    page = visit(live.url.replace(tiny_server.url, server.url).replace(f"run={chosen['run']}", f"run={run}"))
+    expect(layer(page, 3)).to_contain_text(re.compile(r"0\.\d\d"))
+    assert_shows(page, shown)
+    expect(page.get_by_role("textbox", name="Prompt")).to_be_disabled()
+    expect(page.get_by_role("region", name="Ask")).to_contain_text("no model to ask")
 
 
 def test_a_recording_can_be_uploaded_and_a_text_file_cannot(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -19,7 +18,7 @@ from tests.bench_ui import story
 from tests.bench_ui.story import Story, header
 from tests.e2e.conftest import Visit
 from tests.e2e.page import ask, entry, followed, tokens, walk
-from tests.server import Server, start_server
+from tests.server import Server
 
 pytestmark = pytest.mark.browser
 
@@ -37,26 +36,24 @@ HOSTILE = (
 Replay = Callable[[Callable[[Callable[[Event], None]], None]], str]
 
 
-# Named before `visit` where it is used: the server must outlive the pages.
 @pytest.fixture
-def replayed(tmp_path: Path) -> Iterator[Replay]:
+def replayed(tmp_path: Path, replay: Callable[[Path], Server]) -> Replay:
     """A function that records what it is told and returns the address of a server that replays it."""
-    with ExitStack() as stack:
 
-        def replay(tell: Callable[[Callable[[Event], None]], None]) -> str:
-            writer, seq = TraceWriter(tmp_path / "made-up.mcap"), 0
+    def record(tell: Callable[[Callable[[Event], None]], None]) -> str:
+        writer, seq = TraceWriter(tmp_path / "made-up.mcap"), 0
 
-            def emit(event: Event) -> None:
-                nonlocal seq
-                seq = event.seq = max(seq + 1, event.seq)
-                event.t_ns = seq * 1_000_000
-                writer.add(encode(event))
+        def emit(event: Event) -> None:
+            nonlocal seq
+            seq = event.seq = max(seq + 1, event.seq)
+            event.t_ns = seq * 1_000_000
+            writer.add(encode(event))
 
-            tell(emit)
-            writer.finish()
-            return stack.enter_context(start_server("replay", str(writer.path), folder=tmp_path)).url
+        tell(emit)
+        writer.finish()
+        return replay(writer.path).url
 
-        yield replay
+    return record
 
 
 def tell(emit: Callable[[Event], None], *, head: Event | None = None, rows: bool = True, layers: int = 30) -> None:
