@@ -226,8 +226,8 @@ class Feed:
         return self._acking and (len(self._in_flight) >= WINDOW_FRAMES or self._in_flight_bytes >= WINDOW_BYTES)
 
     def _sent(self, frame: Frame) -> Frame:
-        self._in_flight.append((frame.seq, len(frame.payload)))
-        self._in_flight_bytes += len(frame.payload)
+        self._in_flight.append((frame.seq, frame.size))
+        self._in_flight_bytes += frame.size
         # Without acks this is only a record of the newest, so that the first ack finds something to count from.
         while not self._acking and len(self._in_flight) > WINDOW_FRAMES:
             self._in_flight_bytes -= self._in_flight.popleft()[1]

@@ -31,10 +31,10 @@ class History:
                 self._oldest = frame.seq
             self._frames[frame.seq] = frame
             self._newest = frame.seq
-            self._bytes += len(frame.payload)
+            self._bytes += frame.size
             # The newest frame stays, however large: who is up to date must never see a gap.
             while self._bytes > self.limit_bytes and self._oldest < self._newest:
-                self._bytes -= len(self._frames.pop(self._oldest).payload)
+                self._bytes -= self._frames.pop(self._oldest).size
                 self._oldest += 1
 
     @property
@@ -61,7 +61,7 @@ class History:
         with self._lock:
             size = 0
             for seq in range(self._newest, self._oldest, -1):
-                size += len(self._frames[seq].payload)
+                size += self._frames[seq].size
                 if size > self.limit_bytes // 2:
                     return seq
             return self._oldest

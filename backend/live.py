@@ -196,7 +196,7 @@ class LiveRun:
 
     def _note_use(self, frame: Frame) -> None:
         self._used = self._used or frame.kind == "request.arrived"
-        self._published_bytes += len(frame.payload)
+        self._published_bytes += frame.size
 
 
 def _settle(done: asyncio.Future[Any], settle: Callable[[Any], None], outcome: object) -> None:

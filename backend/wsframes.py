@@ -16,11 +16,11 @@ _FIN_TEXT, _FIN_BINARY = 0x81, 0x82
 
 def framed(frame: Frame) -> bytes:
     """A frame as one WebSocket message: text for JSON, binary for tensors."""
-    first, size = _FIN_BINARY if frame.binary else _FIN_TEXT, len(frame.payload)
+    first, size = _FIN_BINARY if frame.binary else _FIN_TEXT, frame.size
     if size < 126:
         head = struct.pack("!BB", first, size)
     elif size < 1 << 16:
         head = struct.pack("!BBH", first, 126, size)
     else:
         head = struct.pack("!BBQ", first, 127, size)
-    return head + frame.payload
+    return b"".join((head, *frame.parts))

@@ -89,11 +89,12 @@ def _turns(captured: list[Captured], streams: list[Stream]) -> Iterator[list[_Pa
 
 def _of_row(row: Captured, index: int) -> Iterator[_Part]:
     """The next layer's pieces, which is at an index in the row's layers."""
-    sinks = None if row.scores is None else row.scores.softmaxes[index].sinks
+    softmax = None if row.scores is None else row.scores.softmaxes[index]
+    sinks = [] if softmax is None or softmax.sinks is None else [softmax.sinks]
     pieces, start = row.pieces.pop(0), 0
     while pieces:  # nothing here may keep what has been handed over
         rows = pieces[0].shape[-2]
-        yield _Part([pieces.pop(0)], partial(_read, row, index, start), [] if sinks is None else [sinks])
+        yield _Part([pieces.pop(0)], partial(_read, row, index, start), sinks)
         start += rows
 
 
@@ -107,7 +108,7 @@ def _of_stream(stream: Stream, layer: int) -> _Part:
 
     def read(vectors: list[np.ndarray]) -> None:
         for (name, index), of_layer in zip(places, vectors, strict=True):
-            stream.read(name, index, of_layer[None])
+            stream.read(name, index, of_layer)
 
     return _Part([array for _, _, array in written], read, [])
 

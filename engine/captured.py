@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from engine.device import mx
 
@@ -19,7 +20,7 @@ from engine.stream import Stream
 from engine.taps import Tape
 
 BY_LAYER_BYTES = 16 * 2**20
-"""A row's scores of all layers are held at once up to here: of long prompts they would take gigabytes."""
+"""A prompt's scores of all layers are held at once up to here: of long ones they would take gigabytes."""
 
 PIECE = 64
 """Positions whose probabilities are made at once: no later key is looked at, and what is worked out stays in the
@@ -34,12 +35,12 @@ class Scores:
     """How one row's attention is read from scores that may be of several rows, and of more keys than it has.
 
     Attributes:
-        softmaxes: per layer, what turns scores into probabilities.
+        softmaxes: per layer, what turns scores into probabilities; None where they are.
         row: which of the rows it is.
         keys: how many keys it has.
     """
 
-    softmaxes: list[Softmax]
+    softmaxes: list[Softmax | None]
     row: int
     keys: int
 
@@ -47,17 +48,47 @@ class Scores:
         """This row's `[heads, positions, keys]` of `[rows, heads, positions, keys]`."""
         return seen[self.row, ..., : self.keys]
 
+    @property
+    def all_alike(self) -> bool:
+        return all(self.alike(0, index) for index in range(len(self.softmaxes)))
+
     def alike(self, first: int, index: int) -> bool:
         """Whether the layers at two indices have one softmax."""
         one, other = self.softmaxes[first], self.softmaxes[index]
+        if one is None or other is None:
+            return one is other
         return one.scale == other.scale and one.sinks is None and other.sinks is None
+
+
+class Joined:
+    """What rows that decode together captured of attention, all layers as one array.
+
+    To read them one by one took longer than to work with what is in them. It is made when somebody asks: a request may
+    want some layers alone.
+
+    Args:
+        pieces: one array a layer, `[rows, heads, 1, keys]`.
+    """
+
+    def __init__(self, pieces: list[mx.array]) -> None:
+        self._pieces, self.shape = pieces, (len(pieces), *pieces[0].shape)
+
+    @cached_property
+    def array(self) -> mx.array:
+        """`[layers · rows, heads, 1, keys]`, lazy."""
+        pieces, self._pieces = self._pieces, []
+        return mx.concatenate(pieces)
+
+    def read(self) -> np.ndarray:
+        """`[layers, rows, heads, 1, keys]`, once it has been evaluated."""
+        return np.asarray(self.array).reshape(self.shape)
 
 
 @dataclass(slots=True)
 class Captured:
     """What one row captured: arrays as the pass left them, put together on the host when the step is done.
 
-    Nothing is stacked or reduced in the graph: every small operation there takes part in the step's time.
+    Little is stacked and nothing reduced in the graph: every small operation there takes part in the step's time.
 
     Attributes:
         positions: the query positions.
@@ -66,10 +97,11 @@ class Captured:
         pieces: by layer, attention `[heads, positions, keys]` in float32, long prompts' in pieces of the positions
             (`engine.attention.pieces_of`); layers that have been read are gone.
         stream: what the pass's captured rows wrote to the residual stream; None where there is none, or none is wanted.
-        head_out: by layer `[captured, heads, head_dim]`: what each head gave to the output projection.
+        head_out: by layer `[captured, heads, …, head_dim]`: what each head gave to the output projection.
         experts: by layer, which experts the captured rows of the pass went to.
         evidence: what the kernel read and gave for one of the positions in one layer, where that is to be tested.
         scores: set when `pieces` hold scores, `[rows, heads, positions, keys]`, of this row and perhaps others.
+        joined: takes the place of `pieces`, where all layers are held as one.
         rows: what the request's plan makes of the attention.
         told: layers whose attention was told while the pass ran (`engine.runner.Runner.timed`), and is not here.
     """
@@ -80,6 +112,7 @@ class Captured:
     pieces: list[list[mx.array]] = field(default_factory=list)
     stream: Stream | None = None
     scores: Scores | None = None
+    joined: Joined | None = None
     head_out: dict[int, mx.array] = field(default_factory=dict)
     experts: dict[int, Routed] = field(default_factory=dict)
     evidence: Evidence | None = None
@@ -90,10 +123,12 @@ class Captured:
     def outputs(self) -> list[mx.array]:
         """The arrays to be evaluated with the step: all, or all but what is evaluated layer by layer."""
         outputs = [] if self.by_layer else [piece for pieces in self.pieces for piece in pieces]
+        if self.joined is not None:
+            outputs.append(self.joined.array)
         if self.stream is not None and not self.stream.large:
             outputs += self.stream.outputs
         if self.scores is not None:
-            outputs += [softmax.sinks for softmax in self.scores.softmaxes if softmax.sinks is not None]
+            outputs += [one.sinks for one in self.scores.softmaxes if one is not None and one.sinks is not None]
         outputs += [*self.head_out.values()]
         outputs += [array for noted in self.experts.values() for array in noted.arrays]
         return outputs if self.evidence is None else outputs + self.evidence.arrays
@@ -116,8 +151,11 @@ class Captured:
         if len(kept) < len(self.layers):
             self.layers = [self.layers[index] for index in kept]
             self.pieces = [self.pieces[index] for index in kept]
+            self.joined = None
             if self.scores is not None:
                 self.scores = replace(self.scores, softmaxes=[self.scores.softmaxes[index] for index in kept])
+        if self.joined is not None:
+            self.pieces = []
         if self.layers:
             tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
             self.rows = AttentionRows(self.positions, self.layers, captures, tested)
@@ -162,6 +200,11 @@ class Captured:
         Returns:
             The index of the first layer, the index of the first position, and `[layers, heads, positions, keys]`.
         """
+        if self.joined is not None:
+            assert self.scores is not None, "rows that decode together share their scores"
+            joined, self.joined = self.joined, None
+            yield 0, 0, joined.read()[:, self.scores.row, ..., : self.scores.keys]
+            return
         first = len(self.layers) - len(self.pieces)
         while self.pieces:
             pieces, start = self.pieces.pop(0), 0
@@ -180,7 +223,8 @@ class Captured:
 
     def _weights(self, first: int, seen: np.ndarray, positions: list[int]) -> np.ndarray:
         """Probabilities of layers from an index on, of what the pass left of them."""
-        return seen if self.scores is None else probabilities(seen, self.scores.softmaxes[first], positions)
+        softmax = None if self.scores is None else self.scores.softmaxes[first]
+        return seen if softmax is None else probabilities(seen, softmax, positions)
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
         return seen if self.scores is None else self.scores.own(seen)
@@ -197,7 +241,10 @@ class Captured:
     def heads(self, index: int) -> dict[int, np.ndarray]:
         """By layer `[heads, head_dim]` of the position at an index: copies."""
         first = self.place.start or 0
-        return {layer: np.array(np.asarray(out)[first + index]) for layer, out in self.head_out.items()}
+        return {
+            layer: np.array(np.asarray(out)[first + index]).reshape(out.shape[1], -1)
+            for layer, out in self.head_out.items()
+        }
 
 
 def collect(

@@ -40,9 +40,16 @@ _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NON_FINITE_NAMES = list(_NON_FINITE)  # a list, so that asking for what cannot be hashed is no error
 
 
-@dataclass(slots=True, frozen=True)
+_NAMES = {kind: tuple(field.name for field in dataclasses.fields(cls)) for kind, cls in KINDS.items()}
+
+
+@dataclass(slots=True, frozen=True, eq=False)
 class Frame:
-    """One encoded event and the few fields by which frames are routed, so that nobody decodes it to forward it."""
+    """One encoded event and the few fields by which frames are routed, so that nobody decodes it to forward it.
+
+    A tensor's frame holds the event's own array until somebody needs it in one piece. The recorder does not, and an
+    array copied once less is a decode step slowed down less. Frames are equal when their fields and bytes are.
+    """
 
     kind: str
     seq: int
@@ -50,9 +57,33 @@ class Frame:
     request: str | None
     step: int | None
     position: int | None
-    payload: bytes
-    """The encoded event. Binary framing when `binary`, UTF-8 JSON otherwise."""
+    parts: tuple[bytes | memoryview, ...]
+    """The encoded event, one part after the other."""
     binary: bool
+
+    @property
+    def payload(self) -> bytes:
+        """The encoded event: binary framing when `binary`, UTF-8 JSON otherwise."""
+        whole, *more = self.parts
+        if more or not isinstance(whole, bytes):
+            whole = b"".join(self.parts)
+            object.__setattr__(self, "parts", (whole,))  # for whoever asks next, and the array is let go of
+        return whole
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return sum(map(len, self.parts))
+
+    def _all(self) -> tuple[object, ...]:
+        about = (self.kind, self.seq, self.t_ns, self.request, self.step, self.position, self.binary)
+        return (*about, self.payload)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frame) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.seq))
 
 
 def encode(event: Event) -> Frame:
@@ -61,12 +92,9 @@ def encode(event: Event) -> Frame:
     Raises:
         TypeError: for an array of a dtype that frames cannot carry.
     """
-    fields = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
+    fields = {name: getattr(event, name) for name in _NAMES[event.kind]}
     header: dict[str, Any] = {"kind": event.kind, **fields}
-    if isinstance(event, TensorEvent):
-        payload = _encode_tensor(header)
-    else:
-        payload = _dumps(header)
+    parts = _encode_tensor(header) if isinstance(event, TensorEvent) else (_dumps(header),)
     return Frame(
         kind=event.kind,
         seq=event.seq,
@@ -74,12 +102,12 @@ def encode(event: Event) -> Frame:
         request=fields.get("request"),
         step=fields.get("step"),
         position=fields.get("position"),
-        payload=payload,
+        parts=parts,
         binary=isinstance(event, TensorEvent),
     )
 
 
-def _encode_tensor(header: dict[str, Any]) -> bytes:
+def _encode_tensor(header: dict[str, Any]) -> tuple[bytes | memoryview, ...]:
     array = np.asarray(header.pop("data"), order="C")
     name = DTYPE_NAMES.get(array.dtype)
     if name is None:
@@ -87,7 +115,8 @@ def _encode_tensor(header: dict[str, Any]) -> bytes:
     header |= {"dtype": name, "shape": list(array.shape), "byte_length": array.nbytes}
     head = _dumps(header)
     padding = bytes(-(4 + len(head)) % 8)
-    return b"".join((struct.pack("<I", len(head)), head, padding, array.data if array.size else b""))
+    opening = b"".join((struct.pack("<I", len(head)), head, padding))
+    return (opening, array.data.cast("B")) if array.size else (opening,)
 
 
 def parse(payload: bytes, *, binary: bool) -> tuple[dict[str, Any], np.ndarray | None]:
@@ -183,7 +212,9 @@ def _fits(value: Any, hint: Any) -> bool:
 def _dumps(value: Any) -> bytes:
     """JSON with non-finite floats spelled out. orjson writes those as null, which would lose them."""
     text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    return orjson.dumps(_spell_out(value), option=orjson.OPT_SERIALIZE_NUMPY) if b"null" in text else text
+    if b"null" not in text or _surely_finite(value):
+        return text
+    return orjson.dumps(_spell_out(value), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _loads(text: bytes) -> dict[str, Any]:
@@ -192,6 +223,22 @@ def _loads(text: bytes) -> dict[str, Any]:
         raise ValueError(f"expected a JSON object, found {type(value).__name__}")
     restored: dict[str, Any] = _restore(value) if b'"$float"' in text else value
     return restored
+
+
+def _surely_finite(value: Any) -> bool:
+    """Whether no number in this is infinite or NaN; False in doubt. Long lists of numbers are looked at as one."""
+    if value is None or isinstance(value, (str, int)):
+        return True
+    if isinstance(value, dict):
+        return all(map(_surely_finite, value.values()))
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        try:
+            return math.isfinite(sum(value))
+        except TypeError:  # there is something else among them
+            return False
+    if isinstance(value, (list, tuple)):
+        return all(map(_surely_finite, value))
+    return isinstance(value, (float, np.floating)) and math.isfinite(value)
 
 
 def _spell_out(value: Any) -> Any:

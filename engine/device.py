@@ -215,6 +215,11 @@ def views_are_free() -> bool:
     return not on_gpu()
 
 
+def attention_is_composed() -> bool:
+    """Whether `mx.fast.scaled_dot_product_attention` is many operations, which can be called one by one instead."""
+    return not on_gpu()
+
+
 def has_rope_kernel() -> bool:
     """Whether `mx.fast.rope` is one operation (`engine.rotations`)."""
     return on_gpu()

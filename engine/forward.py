@@ -13,7 +13,7 @@ from engine.device import mx
 
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.captured import Captured, Scores, collect
+from engine.captured import Captured, Joined, Scores, collect
 from engine.keys import KeyPositions
 from engine.kv.even import WASTE
 from engine.kv.paged import PagedStore, slots
@@ -73,7 +73,7 @@ class BatchedForward:
         for index, scores in alike(batch.scores.pop(layer, {}), self._taps.structure.heads).items():
             row, _, wanted = rows[index]
             captured = _alone(row, wanted, layer, scores)
-            captured.scores = Scores([batch.softmaxes[layer]], batch.row_of(index), row.stop)
+            captured.scores = Scores([batch.softmaxes[layer][index]], batch.row_of(index), row.stop)
             evidence = batch.evidence.get(index)
             captured.evidence = evidence if evidence is not None and evidence.layer == layer else None
             seen.append((row.sequence, captured))
@@ -115,6 +115,7 @@ class BatchedForward:
 
     def _outcomes(self, rows: list[Request], batch: RaggedBatch, tape: Tape, logits: mx.array) -> list[Outcome]:
         outcomes: list[Outcome] = []
+        joined: dict[tuple[int, ...], Joined] = {}
         stream = stream_of(tape, self._layers)
         chosen = captured = 0
         for index, (row, _, wanted) in enumerate(rows):
@@ -129,9 +130,12 @@ class BatchedForward:
                 place = slice(captured, captured + len(wanted))
                 seen = collect(row, wanted, stream, tape, attention, place)
                 if scores:
-                    softmaxes = [batch.softmaxes[layer] for layer in seen.layers]
+                    softmaxes = [batch.softmaxes[layer][index] for layer in seen.layers]
                     seen.scores = Scores(softmaxes, batch.row_of(index), row.stop)
                     seen.evidence = batch.evidence.get(index)
+                    whole = [pieces[0] for pieces in seen.pieces]
+                    if seen.scores.all_alike and {array.shape[-2:] for array in whole} == {(1, whole[0].shape[-1])}:
+                        seen.joined = joined.setdefault(tuple(map(id, whole)), Joined(whole))
                 captured += len(wanted)
             outcomes.append((chosen_logits, seen))
         return outcomes

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -32,6 +33,8 @@ FIRST_CANDIDATES = 1024
 
 MARGIN_LIMIT = 200.0
 """A logit this far below the largest has probability zero."""
+
+_threads = threading.local()
 
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
@@ -200,15 +203,16 @@ def softmax(logits: Floats, temperature: float = 1.0) -> Doubles:
     return scaled
 
 
-def _largest(logits: Floats, count: int) -> Ids:
+def _largest(logits: Floats, count: int, largest: float | None = None) -> Ids:
     """Indices of the `count` largest logits, in falling order; equal ones by index.
 
     Only logits within a margin of the largest are looked at, widened until there are enough: partitioning the whole
     vocabulary took half a millisecond, ten times as long as everything else here.
     """
     margin, ids = 8.0, np.empty(0, np.int64)
+    most = logits.max() if largest is None else np.float32(largest)
     while ids.size < count and margin < MARGIN_LIMIT:
-        ids = np.flatnonzero(logits > logits.max() - margin)
+        ids = np.flatnonzero(logits > most - np.float32(margin))
         margin *= 2
     if ids.size < count:
         ids = np.arange(logits.size)
@@ -221,21 +225,32 @@ def _largest(logits: Floats, count: int) -> Ids:
     return order
 
 
+def _scratch(size: int) -> tuple[Floats, Floats]:
+    """Two arrays of this thread to work in: fresh memory for each row would cost more than what is done in it."""
+    kept: tuple[Floats, Floats] | None = getattr(_threads, "scratch", None)
+    if kept is None or kept[0].size != size:
+        kept = _threads.scratch = np.empty(size, np.float32), np.empty(size, np.float32)
+    return kept
+
+
 class _Record:
     """Collects what `Choice` reports, for the candidates that lead before any stage."""
 
     def __init__(self, logits: Floats, largest: float) -> None:
         self._logits = logits
         self._largest = largest
+        shifted, exponentials = _scratch(logits.size)
+        np.subtract(logits, np.float32(largest), out=shifted)
         # exp(−200) is 0 in float32: the floor turns −infinity into a term that contributes exactly nothing
-        shifted = np.maximum(logits - np.float32(largest), np.float32(-200))
-        exponentials = np.exp(shifted)
-        partition = float(exponentials.sum(dtype=np.float64))
+        if shifted.min() < -200:
+            np.maximum(shifted, np.float32(-200), out=shifted)
+        np.exp(shifted, out=exponentials)
+        partition = float(exponentials.sum())
         self._log_partition = math.log(partition)
         # H = log Z − Σ p·(x − max)
         expected = float(np.dot(exponentials, shifted)) / partition
         self._entropy_bits = (self._log_partition - expected) / math.log(2)
-        self._ids = _largest(logits, min(TOP_CANDIDATES, logits.size))
+        self._ids = _largest(logits, min(TOP_CANDIDATES, logits.size), largest)
         raw = [float(p) for p in exponentials[self._ids] / partition]
         self._stages: list[dict[str, Any]] = [
             {"name": "raw", "value": None, "kept": logits.size, "mass": 1.0, "probabilities": raw}
@@ -259,11 +274,16 @@ class _Record:
             token=token,
             logprob=self._logprob(token),
             entropy_bits=max(0.0, self._entropy_bits),
-            rank=int(np.count_nonzero(logits > logits[token])) + 1,
+            rank=self._rank(token),
             top=[{"id": int(i), "logprob": self._logprob(i), "logit": float(logits[i])} for i in self._ids],
             stages=self._stages,
             draw=draw,
         )
+
+    def _rank(self, token: int) -> int:
+        """One more than there are larger logits: where it is among the leading candidates, they are all among them."""
+        logits = self._logits[self._ids] if token in self._ids else self._logits
+        return int(np.count_nonzero(logits > self._logits[token])) + 1
 
     def _logprob(self, token: int | np.int64) -> float:
         return float(self._logits[token]) - self._largest - self._log_partition

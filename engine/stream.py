@@ -13,42 +13,40 @@ import numpy as np
 from engine.taps import Tape
 
 LARGE_BYTES = 16 * 2**20
-"""A pass's vectors are held until its end up to here; of more, each layer's are read as it is computed."""
+"""A pass's vectors are put together on the device up to here; of more, each layer's are read as it is computed."""
 
 PIECE = 64
 """Positions whose vectors lie in one array: whoever keeps those of one keeps the others'. Of fewer, what puts them
 there would be many small pieces of work, for which the thread that submits the layers waits."""
 
-BLOCK_BYTES = 2**21
-"""How much is read at once, in layers; never less than one: small arrays are dear one by one."""
-
 Written = tuple[str, int, mx.array]
-"""What was written, the layer's index, and `[captured, hidden]` of it."""
+"""What was written, the layer's index, and `[captured, …, hidden]` of it."""
 
 
 class Stream:
     """The captured rows of one pass, which share it.
 
     Args:
-        arrays: by name, one lazy `[captured, hidden]` a layer, float32: `residual` (the embedding first: one more than
-            layers), and where they are told apart `attention_out` and `mlp_out`. They are let go of as they are read.
+        arrays: by name, one lazy `[captured, …, hidden]` a layer, float32: `residual` (the embedding first: one more
+            than layers), and where they are told apart `attention_out` and `mlp_out`. They are let go of as they are
+            read.
 
     Attributes:
         layers: how many the model has.
+        large: whether it is so large that it is read layer by layer (`engine.by_layer`).
         norms: by name `[captured, layers]` (of `residual` one more): L2 norms, float64, once all has been read.
     """
 
     def __init__(self, arrays: dict[str, list[mx.array]]) -> None:
-        self._arrays: dict[str, list[mx.array | None]] = {name: [*written] for name, written in arrays.items()}
         self.layers = len(arrays["residual"]) - 1
-        self._captured, self._hidden = arrays["residual"][0].shape
+        self._captured, *_, self._hidden = arrays["residual"][0].shape
+        self.large = 4 * self._captured * self._hidden * sum(map(len, arrays.values())) > LARGE_BYTES
+        # One array for all layers: to read 91 small ones took longer than to work with what is in them.
+        self._arrays: dict[str, list[mx.array | None]] = {
+            name: [*written] if self.large else [_joined(written)] for name, written in arrays.items()
+        }
         self._vectors: dict[str, list[np.ndarray]] = {}
         self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
-
-    @property
-    def large(self) -> bool:
-        """Whether it is so large that it is read layer by layer (`engine.by_layer`)."""
-        return sum(4 * self._captured * self._hidden * len(written) for written in self._arrays.values()) > LARGE_BYTES
 
     @property
     def outputs(self) -> list[mx.array]:
@@ -56,7 +54,9 @@ class Stream:
         return [array for written in self._arrays.values() for array in written if array is not None]
 
     def before(self, layer: int) -> list[Written]:
-        """What is there when a layer begins, to be read: the stream itself, and what the layer before wrote to it."""
+        """Of a large one, what is there when a layer begins, to be read: the stream itself, and what the layer before
+        wrote to it.
+        """
         found: list[Written] = []
         for name, written in self._arrays.items():
             index = layer if name == "residual" else layer - 1
@@ -67,23 +67,16 @@ class Stream:
         return found
 
     def read_all(self) -> None:
-        """Read what is still to be read, some layers at a time."""
+        """Read what is still to be read."""
         for name, written in self._arrays.items():
-            index = 0
-            while index < len(written):
-                block: list[np.ndarray] = []
-                most = max(1, BLOCK_BYTES // (4 * self._captured * self._hidden))
-                for place in range(index, min(index + most, len(written))):
-                    array, written[place] = written[place], None
-                    if array is None:
-                        break
-                    block.append(np.asarray(array))
-                if block:
-                    self.read(name, index, np.stack(block))
-                index += max(1, len(block))
+            for index, array in enumerate(written):
+                if array is not None:
+                    written[index] = None
+                    self.read(name, index, np.asarray(array))
 
     def read(self, name: str, first: int, block: np.ndarray) -> None:
-        """Take in what was written in some layers, `[layers, captured, hidden]`, from an index on."""
+        """Take in what was written in some layers, `[layers · captured, …, hidden]`, from an index on."""
+        block = block.reshape(-1, self._captured, self._hidden)
         layers = slice(first, first + len(block))
         self.norms[name][:, layers] = _norms(block).T
         if name == "mlp_out":  # what the MLP wrote is what is left of a layer's change: its size is told, no more
@@ -111,6 +104,13 @@ def stream_of(tape: Tape, layers: int) -> Stream | None:
         if len(written) == layers:
             arrays[name] = [written[layer].astype(mx.float32) for layer in range(layers)]
     return Stream(arrays)
+
+
+def _joined(arrays: list[mx.array]) -> mx.array:
+    """`[layers · captured, …, hidden]`. A few models' layers differ in what stands between."""
+    if len({array.shape for array in arrays}) > 1:
+        arrays = [array.reshape(array.shape[0], array.shape[-1]) for array in arrays]
+    return mx.concatenate(arrays)
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:

@@ -79,13 +79,15 @@ class Tape:
     """Watches the caches of the pass, so that attention can be told by position; None leaves keys as the cache has
     them."""
     residual: list[mx.array] = field(default_factory=list)
-    """`[rows, hidden]` each: the embedding, then after each layer; empty when the model has no residual stream."""
+    """`[rows, hidden]` each, of a flat batch perhaps `[rows, 1, hidden]`: the embedding, then after each layer; empty
+    when the model has no residual stream."""
     attention_out: dict[int, mx.array] = field(default_factory=dict)
-    """Per layer `[rows, hidden]`: what attention added to the residual stream."""
+    """Likewise, per layer: what attention added to the residual stream."""
     mlp_out: dict[int, mx.array] = field(default_factory=dict)
-    """Per layer `[rows, hidden]`: what the MLP added."""
+    """Likewise, per layer: what the MLP added."""
     head_out: dict[int, mx.array] = field(default_factory=dict)
-    """Per layer `[rows, heads, head_dim]`: what each head gave to the output projection."""
+    """Per layer `[rows, heads, head_dim]`, of a flat batch `[rows, heads, 1, head_dim]`: what each head gave to the
+    output projection."""
     attention: dict[int, list[mx.array]] = field(default_factory=dict)
     """Per layer `[heads, rows, keys]`: attention probabilities, float32, in pieces of the rows; a layer is missing
     where they are not one call of the kernel, or the places of its keys not known. (A flat batch keeps its own, by
@@ -270,10 +272,10 @@ class Taps:
             if tape.keys is not None:
                 tape.keys.layer()
             if index == 0 and self.structure.stream:
-                tape.residual.append(_rows(given_states(args, kwargs), tape.rows))
+                tape.residual.append(_rows(given_states(args, kwargs), tape))
             out = call(*args, **kwargs)
             if self.structure.stream:
-                tape.residual.append(_rows(hidden_states(out), tape.rows))
+                tape.residual.append(_rows(hidden_states(out), tape))
             self._layer = None
             return out
 
@@ -297,7 +299,7 @@ class Taps:
         def around(call: Call, *args: Any, **kwargs: Any) -> Any:
             out = call(*args, **kwargs)
             if self._tape is not None and self._tape.rows:
-                getattr(self._tape, target)[index] = _rows(hidden_states(out), self._tape.rows)
+                getattr(self._tape, target)[index] = _rows(hidden_states(out), self._tape)
             return out
 
         return around
@@ -329,7 +331,7 @@ class Taps:
             assert isinstance(k, Handle), "a flat batch stands in for keys and values alike"
             out: mx.array = k.batch.attend(kernel, q, k, scale, mask, **more)
             if self._tape is not None and self._tape.rows and self._layer is not None:
-                self._tape.head_out[self._layer] = _rows_of_heads(out[:, :, 0], self._tape.rows)
+                self._tape.head_out[self._layer] = _rows_of_heads(out, self._tape.rows)
             return out
         tape = self._tape
         if tape is not None and tape.replay is not None:
@@ -366,14 +368,17 @@ class Taps:
         return q.shape[0] == 1 and q.shape[2] == tape.length
 
 
-def _rows(x: mx.array, rows: list[int]) -> mx.array:
-    """`[1, L, hidden]` or `[N, 1, hidden]` → `[rows, hidden]`."""
+def _rows(x: mx.array, tape: Tape) -> mx.array:
+    """`[1, L, hidden]` or `[N, 1, hidden]` → `[rows, hidden]`; all rows of the latter are left as they are."""
+    rows = tape.rows
+    if tape.flat and len(rows) == x.shape[0]:  # a view would be one more operation in each layer
+        return x
     flat = x.reshape(-1, x.shape[-1])
     return flat if len(rows) == flat.shape[0] else flat[mx.array(rows)]
 
 
 def _rows_of_heads(out: mx.array, rows: list[int]) -> mx.array:
-    """`[L, heads, head_dim]` → `[rows, heads, head_dim]`."""
+    """`[L, heads, …, head_dim]` → `[rows, heads, …, head_dim]`."""
     return out if len(rows) == out.shape[0] else out[mx.array(rows)]
 
 

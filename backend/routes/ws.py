@@ -153,7 +153,7 @@ def _batch(source: Iterator[Frame]) -> list[Frame]:
     batch, size = [], 0
     for frame in source:
         batch.append(frame)
-        size += len(frame.payload)
+        size += frame.size
         if size >= BACKFILL_BYTES:
             break
     return batch

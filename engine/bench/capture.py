@@ -202,4 +202,4 @@ class CaptureBench:
             self._computed += self.shape.context - parse(frame.payload, binary=False)[0]["cached_tokens"]
         own = frame.position is None or frame.position >= self.shape.context - 1
         if own and not frame.kind.startswith(("request.", "block.", "absent", "run.")):
-            self._bytes += len(frame.payload)
+            self._bytes += frame.size

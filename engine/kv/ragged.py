@@ -5,17 +5,15 @@ Rows go through the kernel one by one; decoding rows whose keys lie evenly apart
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from engine.device import mx, views_are_free
 
-from engine.attention import Softmax, attention_scores, pieces_of
+from engine.attention import Kernel, Softmax, attention_scores, pieces_of
+from engine.composed import attention_and_weights, made_like_the_kernel
 from engine.kv.even import EvenRows
 from engine.kv.store import Handle, KVStore, LayerView, RowSpan
 from engine.proof import Evidence
-
-Kernel = Callable[..., mx.array]
 
 
 class RaggedBatch:
@@ -23,12 +21,12 @@ class RaggedBatch:
 
     Attributes:
         tokens: N, how many positions the step computes.
-        scores: per layer, the scores that hold each capturing span's, by its index: `[rows, heads, wanted, keys]` in
-            float32, of that span alone, in pieces of the wanted rows, or of a group (`row_of`), whose longest row has
-            more keys.
+        scores: per layer, the scores or weights that hold each capturing span's, by its index: `[rows, heads, wanted,
+            keys]` in float32, of that span alone, in pieces of the wanted rows, or of a group (`row_of`), whose longest
+            row has more keys.
         tested: the layer of which a row is to be tested; None for none.
         evidence: by index of the span, what the kernel read and gave for the tested row.
-        softmaxes: per layer, what turns its scores into probabilities.
+        softmaxes: likewise, what turns scores into weights; None where they are.
     """
 
     def __init__(self, store: KVStore, spans: list[RowSpan], tested: int | None = None) -> None:
@@ -38,7 +36,7 @@ class RaggedBatch:
         self.spans = spans
         self.tokens = sum(span.length for span in spans)
         self.scores: dict[int, dict[int, list[mx.array]]] = {}
-        self.softmaxes: dict[int, Softmax] = {}
+        self.softmaxes: dict[int, dict[int, Softmax | None]] = {}
         self._offset = mx.array([position for span in spans for position in range(span.start, span.stop)])
         # Grouping must not look at what is captured: the result would then depend on who watches.
         groups = store.even(spans) if views_are_free() else []
@@ -68,8 +66,6 @@ class RaggedBatch:
         if mask is not None:
             raise NotImplementedError(f"a flat batch cannot carry the mask that layer {handle.layer} was given")
         layer = handle.layer
-        sinks = more.get("sinks")
-        self.softmaxes[layer] = Softmax(scale, None if sinks is None else sinks.astype(mx.float32))
         outs = [self._attend_group(kernel, q, layer, group, scale, more) for group in self._groups]
         outs += [self._attend_span(kernel, q, layer, index, scale, more) for index in self._alone]
         out = outs[0] if len(outs) == 1 else mx.concatenate(outs)
@@ -80,14 +76,13 @@ class RaggedBatch:
     ) -> mx.array:
         keys, values = self.store.read_even(layer, group.rows)
         queries = q if group.tokens is None else q[group.tokens]  # [rows, heads, 1, head_dim]
-        if group.captures:
-            scores = attention_scores(queries, keys, [0])
-            places = self.scores.setdefault(layer, {})
-            places |= {index: [scores] for index in group.rows.members if self.spans[index].wanted}
-        out = kernel(queries, keys, values, scale=scale, mask=group.mask, **more)
-        if group.captures and layer == self.tested and not self.evidence:
-            row = next(row for row, index in enumerate(group.rows.members) if self.spans[index].wanted)
-            index = group.rows.members[row]
+        watched = [index for index in group.rows.members if self.spans[index].wanted]
+        if not watched:
+            return kernel(queries, keys, values, scale=scale, mask=group.mask, **more)
+        out = self._watched(kernel, layer, watched, [0], queries, keys, values, scale, group.mask, more)
+        if layer == self.tested and not self.evidence:
+            index = watched[0]
+            row = group.rows.members.index(index)
             self.evidence[index] = Evidence.of(layer, 0, values[row, :, : self.spans[index].stop], out[row, :, 0])
         return out
 
@@ -100,13 +95,52 @@ class RaggedBatch:
         queries = rows if span.length == 1 else rows.swapaxes(0, 2)  # [1, heads, L, head_dim]
         mask = None if span.length == 1 else "causal"
         if span.wanted:
-            pieces = pieces_of(span.wanted, queries.shape[1], keys.shape[2])
-            self.scores.setdefault(layer, {})[index] = [attention_scores(queries, keys, piece) for piece in pieces]
-        out = kernel(queries, keys, values, scale=scale, mask=mask, **more)
+            out = self._watched(kernel, layer, [index], span.wanted, queries, keys, values, scale, mask, more)
+        else:
+            out = kernel(queries, keys, values, scale=scale, mask=mask, **more)
         if span.wanted and layer == self.tested and not self.evidence:
             last = len(span.wanted) - 1
             self.evidence[index] = Evidence.of(layer, last, values[0], out[0, :, span.wanted[last]])
         return out if span.length == 1 else out.swapaxes(0, 2)
+
+    def _watched(
+        self,
+        kernel: Kernel,
+        layer: int,
+        watched: list[int],
+        wanted: list[int],
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        scale: float,
+        mask: mx.array | str | None,
+        more: dict[str, Any],
+    ) -> mx.array:
+        """The attention output of rows that go together, `[rows, heads, L, head_dim]`, and note what is captured of it.
+
+        Args:
+            watched: indices of the spans that are captured.
+            wanted: which of each span's L positions are.
+        """
+        (rows, heads, length, width), kv_heads = q.shape, k.shape[1]
+        softmax: Softmax | None = None
+        # Weights of a long prompt would all be there at once, layer upon layer: its scores are made in pieces.
+        if (
+            not any(value is not None for value in more.values())
+            and len(pieces_of(list(range(length)), rows * heads, k.shape[2])) == 1
+            and made_like_the_kernel(kernel, heads, kv_heads, width, q.dtype)
+        ):
+            out, weights = attention_and_weights(q, k, v, scale, mask)
+            some = weights if len(wanted) == length else weights[:, :, mx.array(wanted)]
+            seen = [some.astype(mx.float32)]
+        else:
+            sinks = more.get("sinks")
+            softmax = Softmax(scale, None if sinks is None else sinks.astype(mx.float32))
+            seen = [attention_scores(q, k, piece) for piece in pieces_of(wanted, heads, k.shape[2])]
+            out = kernel(q, k, v, scale=scale, mask=mask, **more)
+        self.scores.setdefault(layer, {}).update({index: [*seen] for index in watched})
+        self.softmaxes.setdefault(layer, {}).update(dict.fromkeys(watched, softmax))
+        return out
 
 
 class _Group:
@@ -123,7 +157,6 @@ class _Group:
         whole = places == list(range(sum(span.length for span in spans)))
         self.rows = rows
         self.tokens = None if whole else mx.array(places)
-        self.captures = any(span.wanted for span in members)
         self.mask: mx.array | None = None
         if any(span.stop < rows.keys for span in members):
             stops = mx.array([span.stop for span in members])

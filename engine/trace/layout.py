@@ -65,6 +65,6 @@ def frame_of(payload: bytes, *, binary: bool) -> Frame:
         request=request if isinstance(request, str) else None,
         step=step if isinstance(step, int) else None,
         position=position if isinstance(position, int) else None,
-        payload=payload,
+        parts=(payload,),
         binary=binary,
     )

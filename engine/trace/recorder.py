@@ -54,7 +54,7 @@ class Recorder:
         self._header = header
         self._part_bytes, self._queue_bytes, self._patience_s = part_bytes, queue_bytes, patience_s
         self._on_failure = on_failure
-        self._writer = TraceWriter(path, facts=self._facts(1))
+        self._writer = TraceWriter(path, facts=self._facts(1), live=True)
         self._earlier_bytes = self._earlier_frames = 0  # of the parts before the one being written
         self._queue: deque[Frame] = deque()
         self._queued_bytes = 0  # the frame being written included
@@ -68,7 +68,7 @@ class Recorder:
         if header is not None:
             self._queue.append(header)
             self._given = 1
-            self._queued_bytes = len(header.payload) + _PER_FRAME_BYTES
+            self._queued_bytes = header.size + _PER_FRAME_BYTES
         self._thread.start()
 
     @property
@@ -102,7 +102,7 @@ class Recorder:
             self._given += 1
             if self.failure is None and not stalled:
                 self._queue.append(frame)
-                self._queued_bytes += len(frame.payload) + _PER_FRAME_BYTES
+                self._queued_bytes += frame.size + _PER_FRAME_BYTES
                 if frame.kind in CHUNK_ENDS or self._queued_bytes > _WAKE_BYTES:
                     self._due = True
                     self._changed.notify_all()
@@ -172,7 +172,7 @@ class Recorder:
             self._next_part()
         self._writer.add(frame)
         with self._changed:
-            self._queued_bytes -= len(frame.payload) + _PER_FRAME_BYTES
+            self._queued_bytes -= frame.size + _PER_FRAME_BYTES
             self._changed.notify_all()
 
     def _next_part(self) -> None:
@@ -180,7 +180,7 @@ class Recorder:
         self._writer.finish()
         first, part = self.paths[0], len(self.paths) + 1
         path = first.with_name(f"{first.stem}-{part}{first.suffix}")
-        following = TraceWriter(path, facts=self._facts(part))
+        following = TraceWriter(path, facts=self._facts(part), live=True)
         with self._changed:
             self._earlier_bytes += self._writer.bytes_written
             self._earlier_frames += self._writer.frames_written

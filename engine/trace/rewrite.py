@@ -160,8 +160,7 @@ def _copy(
 
 def _without_paths(header: Frame) -> Frame:
     fields, _ = parse(header.payload, binary=False)
-    payload = orjson.dumps(_last_names(fields))
-    return dataclasses.replace(header, payload=payload)
+    return dataclasses.replace(header, parts=(orjson.dumps(_last_names(fields)),))
 
 
 def _last_names(value: Any) -> Any:

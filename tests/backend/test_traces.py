@@ -82,7 +82,7 @@ def test_a_form_that_there_is_no_room_for_is_a_507(server: Running, monkeypatch:
 def test_frames_of_every_length_are_framed_as_a_websocket_does() -> None:
     for size in (0, 1, 125, 126, 127, 65_535, 65_536, 100_000):
         for binary in (False, True):
-            frame = Frame("token", 1, 0, None, None, None, payload=b"x" * size, binary=binary)
+            frame = Frame("token", 1, 0, None, None, None, parts=(b"x" * size,), binary=binary)
             assert messages_of(framed(frame) * 2) == [(frame.payload, binary)] * 2
 
 

@@ -231,17 +231,25 @@ def test_a_row_with_every_key_masked_is_no_number() -> None:
     assert np.isnan(summarise(rows)[0, 0, 8:11]).all()
 
 
-def test_a_mask_that_hides_everything_ends_the_request(walk: MakeWalk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the scores of a fully masked row reach the host: the softmax of nothing."""
+@pytest.mark.parametrize("composed", [True, False])
+def test_a_mask_that_hides_everything_ends_the_request(
+    walk: MakeWalk, composed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the weights, or the scores, of a fully masked row reach the host: the softmax of nothing."""
     from engine.kv import ragged
 
-    scores = ragged.attention_scores
+    scores, both = ragged.attention_scores, ragged.attention_and_weights
 
-    def masked(*args: Any) -> mx.array:
-        found = scores(*args)
-        return mx.where(mx.arange(found.shape[-2])[:, None] == 3, mx.array(-math.inf), found)
+    def masked(found: mx.array, instead: float) -> mx.array:
+        return mx.where(mx.arange(found.shape[-2])[:, None] == 3, mx.array(instead), found)
 
-    monkeypatch.setattr(ragged, "attention_scores", masked)
+    def masked_weights(*args: Any) -> tuple[mx.array, mx.array]:
+        out, weights = both(*args)
+        return out, masked(weights, math.nan)
+
+    monkeypatch.setattr(ragged, "made_like_the_kernel", lambda *_: composed)
+    monkeypatch.setattr(ragged, "attention_and_weights", masked_weights)
+    monkeypatch.setattr(ragged, "attention_scores", lambda *args: masked(scores(*args), -math.inf))
     events = list(walk().generate(PROMPT, max_tokens=4))
     finished = of(events, RequestFinished)[0]
     assert finished.reason == "error"

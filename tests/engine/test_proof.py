@@ -64,15 +64,22 @@ def test_only_layers_that_are_captured_are_tested(bench: Bench) -> None:
     assert {check["layer"] for check in checks if check} == {1}
 
 
-def test_weights_that_are_not_the_kernels_are_found_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("composed", [True, False])
+def test_weights_that_are_not_the_kernels_are_found_out(
+    bench: Bench, composed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from engine import captured
+    from engine.kv import ragged
 
-    real = captured.probabilities
+    real, both = captured.probabilities, ragged.attention_and_weights
 
-    def shifted(*args: Any) -> np.ndarray:
-        return np.roll(real(*args), 1, axis=-1)
+    def shifted_weights(*args: Any) -> tuple[mx.array, mx.array]:
+        out, weights = both(*args)
+        return out, mx.roll(weights, 1, axis=-1)
 
-    monkeypatch.setattr(captured, "probabilities", shifted)
+    monkeypatch.setattr(ragged, "made_like_the_kernel", lambda *_: composed)
+    monkeypatch.setattr(ragged, "attention_and_weights", shifted_weights)
+    monkeypatch.setattr(captured, "probabilities", lambda *args: np.roll(real(*args), 1, axis=-1))
     steps = finished(bench, [[5, 6, 7, 8, 9]], tokens=9)
     errors = [event.attention_check["error"] for event in steps if event.attention_check is not None]
     assert min(errors) > 1e-2

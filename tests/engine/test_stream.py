@@ -38,11 +38,11 @@ def check(stream: Stream, arrays: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("captured", [1, PIECE, 2 * PIECE + 3])
-@pytest.mark.parametrize("block_bytes", [1, 3 * 4 * HIDDEN, 2**21])
+@pytest.mark.parametrize("large_bytes", [0, 2**24])
 def test_each_position_gets_what_every_layer_wrote_for_it(
-    captured: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+    captured: int, large_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(stream_module, "LARGE_BYTES", large_bytes)
     arrays = written(captured)
     stream = stream_with(arrays)
     stream.read_all()
@@ -50,12 +50,13 @@ def test_each_position_gets_what_every_layer_wrote_for_it(
 
 
 @pytest.mark.parametrize("read_until", [0, 2, LAYERS + 1])
-def test_what_was_not_read_with_its_layer_is_read_at_the_end(read_until: int) -> None:
+def test_what_was_not_read_with_its_layer_is_read_at_the_end(read_until: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "LARGE_BYTES", 0)
     arrays = written(2 * PIECE)
     stream = stream_with(arrays)
     for layer in range(read_until):
         for name, index, array in stream.before(layer):
-            stream.read(name, index, np.asarray(array)[None])
+            stream.read(name, index, np.asarray(array))
         left = {"residual": LAYERS - layer, "attention_out": LAYERS - layer, "mlp_out": LAYERS - layer}
         assert len(stream.outputs) == sum(left.values()), f"layer {layer} reads more or less than is there"
     stream.read_all()

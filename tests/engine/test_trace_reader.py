@@ -138,7 +138,7 @@ def test_a_newer_schema_opens_and_says_that_it_is_not_known(tmp_path: Path) -> N
 
     sequence = trace_run.frames()
     newer = dataclasses.replace(
-        sequence[0], payload=sequence[0].payload.replace(b'"schema_version":1', b'"schema_version":99')
+        sequence[0], parts=(sequence[0].payload.replace(b'"schema_version":1', b'"schema_version":99'),)
     )
     with open_trace(trace_run.record(tmp_path / "t.mcap", [newer, *sequence[1:]])) as trace:
         assert trace.header["schema_version"] == 99

@@ -94,9 +94,9 @@ def test_a_seq_beyond_32_bits_survives(tmp_path: Path) -> None:
     import dataclasses
 
     sequence = trace_run.frames()
-    late = dataclasses.replace(sequence[-1], seq=2**40 + 7, payload=sequence[-1].payload)
+    late = dataclasses.replace(sequence[-1], seq=2**40 + 7)
     payload = late.payload.replace(f'"seq":{sequence[-1].seq}'.encode(), f'"seq":{2**40 + 7}'.encode())
-    late = dataclasses.replace(late, payload=payload)
+    late = dataclasses.replace(late, parts=(payload,))
     with open_trace(trace_run.record(tmp_path / "t.mcap", [*sequence[:-1], late])) as trace:
         assert list(trace.frames())[-1] == late
         assert trace.last_seq == 2**40 + 7
