@@ -48,16 +48,12 @@ class Scores:
         """This row's `[heads, positions, keys]` of `[rows, heads, positions, keys]`."""
         return seen[self.row, ..., : self.keys]
 
-    @property
-    def all_alike(self) -> bool:
-        return all(self.alike(0, index) for index in range(len(self.softmaxes)))
 
-    def alike(self, first: int, index: int) -> bool:
-        """Whether the layers at two indices have one softmax."""
-        one, other = self.softmaxes[first], self.softmaxes[index]
-        if one is None or other is None:
-            return one is other
-        return one.scale == other.scale and one.sinks is None and other.sinks is None
+def alike(one: Softmax | None, other: Softmax | None) -> bool:
+    """Whether two layers have one softmax, or both have weights already."""
+    if one is None or other is None:
+        return one is other
+    return one.scale == other.scale and one.sinks is None and other.sinks is None
 
 
 class Joined:
@@ -143,8 +139,8 @@ class Captured:
         wanted = captures.plan.wanted
         if wanted <= {"attention"}:
             self.stream = None
-        if "attribution" not in wanted:
-            self.head_out = {}
+        wanted_heads = self.head_out if "attribution" in wanted else {}
+        self.head_out = {layer: out.astype(mx.float32) for layer, out in wanted_heads.items()}
         if self.evidence is not None and self.evidence.layer not in captures.layers:
             self.evidence = None
         kept = [index for index, layer in enumerate(self.layers) if layer in captures.layers]
@@ -236,7 +232,9 @@ class Captured:
             return False
         if self.scores is None:
             return array.shape == block.shape
-        return array.shape[-3:-1] == block.shape[-3:-1] and self.scores.alike(first, index)
+        return array.shape[-3:-1] == block.shape[-3:-1] and alike(
+            self.scores.softmaxes[first], self.scores.softmaxes[index]
+        )
 
     def heads(self, index: int) -> dict[int, np.ndarray]:
         """By layer `[heads, head_dim]` of the position at an index: copies."""
@@ -248,7 +246,13 @@ class Captured:
 
 
 def collect(
-    row: Row, wanted: list[int], stream: Stream | None, tape: Tape, attention: dict[int, list[mx.array]], place: slice
+    row: Row,
+    wanted: list[int],
+    stream: Stream | None,
+    tape: Tape,
+    layers: list[int],
+    pieces: list[list[mx.array]],
+    place: slice,
 ) -> Captured:
     """Gather what the taps saw of one row.
 
@@ -256,13 +260,9 @@ def collect(
         wanted: indices of the captured positions in the row.
         stream: of the pass.
         tape: of the pass; its captured rows are in order of rows and positions.
-        attention: per layer `[heads, wanted, keys]` in pieces, for the layers where it was seen: scores or
-            probabilities.
+        layers: where attention was seen.
+        pieces: of each of them, `[heads, wanted, keys]` in pieces: scores or probabilities.
         place: where this row's captured positions are among the tape's.
     """
-    seen = sorted(attention)
-    pieces = [attention[layer] for layer in seen]
     positions = [row.start + index for index in wanted]
-    captured = Captured(positions, seen, place, pieces, stream, experts=tape.experts)
-    captured.head_out = {layer: out.astype(mx.float32) for layer, out in tape.head_out.items()}
-    return captured
+    return Captured(positions, layers, place, pieces, stream, head_out=tape.head_out, experts=tape.experts)

@@ -39,7 +39,7 @@ def attention_and_weights(
     if seen is not None:
         if shared > 1 and seen.ndim > 2:
             seen = mx.expand_dims(seen, 2)
-        scores = mx.where(seen, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
+        scores = mx.where(seen, scores, mx.finfo(scores.dtype).min)
     weights = mx.softmax(scores, axis=-1, precise=True)
     out = weights @ v
     return (out.flatten(1, 2), weights.flatten(1, 2)) if shared > 1 else (out, weights)

@@ -13,11 +13,11 @@ from engine.device import mx
 
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.captured import Captured, Joined, Scores, collect
+from engine.captured import Captured, Joined, Scores, alike, collect
 from engine.keys import KeyPositions
 from engine.kv.even import WASTE
 from engine.kv.paged import PagedStore, slots
-from engine.kv.ragged import RaggedBatch
+from engine.kv.ragged import RaggedBatch, Seen
 from engine.kv.store import KVStore, RowSpan, Run
 from engine.memory import Memory
 from engine.proof import Turns
@@ -70,10 +70,13 @@ class BatchedForward:
         assert self._under_way is not None, "there is nothing to be had of a pass that does not run"
         rows, batch = self._under_way
         seen = []
-        for index, scores in alike(batch.scores.pop(layer, {}), self._taps.structure.heads).items():
-            row, _, wanted = rows[index]
-            captured = _alone(row, wanted, layer, scores)
-            captured.scores = Scores([batch.softmaxes[layer][index]], batch.row_of(index), row.stop)
+        calls = batch.seen.pop(layer, {})
+        for index, (row, _, wanted) in enumerate(rows):
+            call, place = batch.places[index]
+            if not wanted or call not in calls or not self._shown(calls[call]):
+                continue
+            captured = _alone(row, wanted, layer, [*calls[call].pieces])
+            captured.scores = Scores([calls[call].softmax], place, row.stop)
             evidence = batch.evidence.get(index)
             captured.evidence = evidence if evidence is not None and evidence.layer == layer else None
             seen.append((row.sequence, captured))
@@ -115,7 +118,7 @@ class BatchedForward:
 
     def _outcomes(self, rows: list[Request], batch: RaggedBatch, tape: Tape, logits: mx.array) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        joined: dict[tuple[int, ...], Joined] = {}
+        calls: dict[int, _Call] = {}
         stream = stream_of(tape, self._layers)
         chosen = captured = 0
         for index, (row, _, wanted) in enumerate(rows):
@@ -125,20 +128,48 @@ class BatchedForward:
                 chosen += 1
             seen = None
             if wanted:
-                scores = {layer: scores[index] for layer, scores in batch.scores.items()}
-                attention = alike(scores, self._taps.structure.heads)
-                place = slice(captured, captured + len(wanted))
-                seen = collect(row, wanted, stream, tape, attention, place)
-                if scores:
-                    softmaxes = [batch.softmaxes[layer][index] for layer in seen.layers]
-                    seen.scores = Scores(softmaxes, batch.row_of(index), row.stop)
+                number, place = batch.places[index]
+                call = calls.get(number)
+                if call is None:
+                    of_layers = {layer: at[number] for layer, at in batch.seen.items() if number in at}
+                    call = calls[number] = _Call(
+                        {layer: seen for layer, seen in of_layers.items() if self._shown(seen)}
+                    )
+                positions = slice(captured, captured + len(wanted))
+                seen = collect(row, wanted, stream, tape, call.layers, call.pieces(), positions)
+                if call.layers:
+                    seen.scores = Scores(call.softmaxes, place, row.stop)
                     seen.evidence = batch.evidence.get(index)
-                    whole = [pieces[0] for pieces in seen.pieces]
-                    if seen.scores.all_alike and {array.shape[-2:] for array in whole} == {(1, whole[0].shape[-1])}:
-                        seen.joined = joined.setdefault(tuple(map(id, whole)), Joined(whole))
+                    seen.joined = call.joined
                 captured += len(wanted)
             outcomes.append((chosen_logits, seen))
         return outcomes
+
+    def _shown(self, seen: Seen) -> bool:
+        """Whether a layer has as many heads as a frame of attention has: a few architectures vary them by layer."""
+        return seen.pieces[0].shape[1] == self._taps.structure.heads
+
+
+class _Call:
+    """What the rows of one call of the kernel, the same in every layer, are captured from.
+
+    Args:
+        seen: by layer.
+    """
+
+    def __init__(self, seen: dict[int, Seen]) -> None:
+        self.layers = sorted(seen)
+        self._seen = [seen[layer] for layer in self.layers]
+        self.softmaxes = [one.softmax for one in self._seen]
+        self.joined: Joined | None = None
+        first = [one.pieces[0] for one in self._seen]
+        decoding = {array.shape[-2:] for array in first} == {(1, first[0].shape[-1])} if first else False
+        if decoding and all(alike(self.softmaxes[0], softmax) for softmax in self.softmaxes):
+            self.joined = Joined(first)
+
+    def pieces(self) -> list[list[mx.array]]:
+        """By layer, for one of the rows: it lets go of them as it reads."""
+        return [[*one.pieces] for one in self._seen]
 
 
 class SeparateForward:
@@ -162,11 +193,12 @@ class SeparateForward:
         row, wanted, tape = self._under_way
         if layer not in tape.attention:
             return []
-        seen = alike({layer: tape.attention.pop(layer)}, self._taps.structure.heads)
-        captured = [_alone(row, wanted, layer, weights) for weights in seen.values()]
-        for one in captured:
-            one.evidence = tape.evidence if tape.evidence is not None and tape.evidence.layer == layer else None
-        return [(row.sequence, one) for one in captured]
+        pieces = tape.attention.pop(layer)
+        if not self._shown(pieces):
+            return []
+        captured = _alone(row, wanted, layer, pieces)
+        captured.evidence = tape.evidence if tape.evidence is not None and tape.evidence.layer == layer else None
+        return [(row.sequence, captured)]
 
     def copy(self, source: int, target: int) -> None:
         raise AssertionError("a store without blocks is never asked to copy one")
@@ -200,10 +232,15 @@ class SeparateForward:
                 keys.end()
         captured = None
         if wanted:
-            attention = alike(tape.attention, self._taps.structure.heads)
-            captured = collect(row, wanted, stream_of(tape, self._layers), tape, attention, slice(None))
-            captured.evidence = tape.evidence if tested in attention else None
+            seen = [layer for layer in sorted(tape.attention) if self._shown(tape.attention[layer])]
+            pieces = [tape.attention[layer] for layer in seen]
+            captured = collect(row, wanted, stream_of(tape, self._layers), tape, seen, pieces, slice(None))
+            captured.evidence = tape.evidence if tested in seen else None
         return (logits[0] if row.chooses else None), captured
+
+    def _shown(self, pieces: list[mx.array]) -> bool:
+        """As of rows that go together."""
+        return pieces[0].shape[0] == self._taps.structure.heads
 
     def _open(self, sequence: Sequence) -> list[Any]:
         self._caches[sequence] = make_prompt_cache(self._taps.model)
@@ -215,11 +252,6 @@ class SeparateForward:
 def _alone(row: Row, wanted: list[int], layer: int, pieces: list[mx.array]) -> Captured:
     """One layer's attention of a row, and nothing else of it."""
     return Captured([row.start + index for index in wanted], [layer], slice(None), [pieces])
-
-
-def alike(attention: dict[int, list[mx.array]], heads: int) -> dict[int, list[mx.array]]:
-    """Only the layers with as many heads as a frame of attention has: a few architectures vary them by layer."""
-    return {layer: pieces for layer, pieces in attention.items() if pieces[0].shape[-3] == heads}
 
 
 def _arrays(state: object) -> list[mx.array]:

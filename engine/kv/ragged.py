@@ -5,6 +5,7 @@ Rows go through the kernel one by one; decoding rows whose keys lie evenly apart
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from engine.device import mx, views_are_free
@@ -16,17 +17,29 @@ from engine.kv.store import Handle, KVStore, LayerView, RowSpan
 from engine.proof import Evidence
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is captured of one call of the kernel.
+
+    Attributes:
+        pieces: scores or weights, `[rows, heads, wanted, keys]` in float32: of one span, in pieces of its wanted
+            positions, or of a group, whose longest row has more keys.
+        softmax: what turns scores into weights; None where they are.
+    """
+
+    pieces: list[mx.array]
+    softmax: Softmax | None
+
+
 class RaggedBatch:
     """The spans of one step over a store.
 
     Attributes:
         tokens: N, how many positions the step computes.
-        scores: per layer, the scores or weights that hold each capturing span's, by its index: `[rows, heads, wanted,
-            keys]` in float32, of that span alone, in pieces of the wanted rows, or of a group (`row_of`), whose longest
-            row has more keys.
+        seen: per layer and call, what is captured of the attention.
+        places: by index of the span, which of a layer's calls it is in, and which of the call's rows it is.
         tested: the layer of which a row is to be tested; None for none.
         evidence: by index of the span, what the kernel read and gave for the tested row.
-        softmaxes: likewise, what turns scores into weights; None where they are.
     """
 
     def __init__(self, store: KVStore, spans: list[RowSpan], tested: int | None = None) -> None:
@@ -35,14 +48,15 @@ class RaggedBatch:
         self.evidence: dict[int, Evidence] = {}
         self.spans = spans
         self.tokens = sum(span.length for span in spans)
-        self.scores: dict[int, dict[int, list[mx.array]]] = {}
-        self.softmaxes: dict[int, dict[int, Softmax | None]] = {}
+        self.seen: dict[int, dict[int, Seen]] = {}
         self._offset = mx.array([position for span in spans for position in range(span.start, span.stop)])
         # Grouping must not look at what is captured: the result would then depend on who watches.
         groups = store.even(spans) if views_are_free() else []
         grouped = {index for group in groups for index in group.members}
         self._groups = [_Group(group, spans) for group in groups]
         self._alone = [index for index in range(len(spans)) if index not in grouped]
+        calls = [*[group.members for group in groups], *[[index] for index in self._alone]]
+        self.places = {index: (call, row) for call, members in enumerate(calls) for row, index in enumerate(members)}
         order = [spans[index].first for group in groups for index in group.members]
         for index in self._alone:
             order += range(spans[index].first, spans[index].first + spans[index].length)
@@ -51,10 +65,6 @@ class RaggedBatch:
     def views(self, layers: int) -> list[LayerView]:
         """The cache that the model is given: one view a layer."""
         return [LayerView(self, layer, self._offset) for layer in range(layers)]
-
-    def row_of(self, index: int) -> int:
-        """Which row of its scores a span is."""
-        return next((group.rows.members.index(index) for group in self._groups if index in group.rows.members), 0)
 
     def attend(self, kernel: Kernel, q: mx.array, handle: Handle, scale: float, mask: Any, **more: Any) -> mx.array:
         """The attention output of all rows, `[N, heads, 1, head_dim]`.
@@ -79,10 +89,12 @@ class RaggedBatch:
         watched = [index for index in group.rows.members if self.spans[index].wanted]
         if not watched:
             return kernel(queries, keys, values, scale=scale, mask=group.mask, **more)
-        out = self._watched(kernel, layer, watched, [0], queries, keys, values, scale, group.mask, more)
+        out = self._watched(
+            kernel, layer, self.places[watched[0]][0], [0], queries, keys, values, scale, group.mask, more
+        )
         if layer == self.tested and not self.evidence:
             index = watched[0]
-            row = group.rows.members.index(index)
+            row = self.places[index][1]
             self.evidence[index] = Evidence.of(layer, 0, values[row, :, : self.spans[index].stop], out[row, :, 0])
         return out
 
@@ -95,7 +107,9 @@ class RaggedBatch:
         queries = rows if span.length == 1 else rows.swapaxes(0, 2)  # [1, heads, L, head_dim]
         mask = None if span.length == 1 else "causal"
         if span.wanted:
-            out = self._watched(kernel, layer, [index], span.wanted, queries, keys, values, scale, mask, more)
+            out = self._watched(
+                kernel, layer, self.places[index][0], span.wanted, queries, keys, values, scale, mask, more
+            )
         else:
             out = kernel(queries, keys, values, scale=scale, mask=mask, **more)
         if span.wanted and layer == self.tested and not self.evidence:
@@ -107,7 +121,7 @@ class RaggedBatch:
         self,
         kernel: Kernel,
         layer: int,
-        watched: list[int],
+        call: int,
         wanted: list[int],
         q: mx.array,
         k: mx.array,
@@ -119,8 +133,8 @@ class RaggedBatch:
         """The attention output of rows that go together, `[rows, heads, L, head_dim]`, and note what is captured of it.
 
         Args:
-            watched: indices of the spans that are captured.
-            wanted: which of each span's L positions are.
+            call: which of the layer's calls it is.
+            wanted: which of each span's L positions are captured.
         """
         (rows, heads, length, width), kv_heads = q.shape, k.shape[1]
         softmax: Softmax | None = None
@@ -138,8 +152,7 @@ class RaggedBatch:
             softmax = Softmax(scale, None if sinks is None else sinks.astype(mx.float32))
             seen = [attention_scores(q, k, piece) for piece in pieces_of(wanted, heads, k.shape[2])]
             out = kernel(q, k, v, scale=scale, mask=mask, **more)
-        self.scores.setdefault(layer, {}).update({index: [*seen] for index in watched})
-        self.softmaxes.setdefault(layer, {}).update(dict.fromkeys(watched, softmax))
+        self.seen.setdefault(layer, {})[call] = Seen(seen, softmax)
         return out
 
 

@@ -96,9 +96,10 @@ def test_scores_of_a_row_are_found_in_those_of_its_group(store: PagedStore) -> N
     _, batch = attend(store, spans)
     for index, (start, length) in ((0, (16, 3)), (2, (32, 6))):
         _, single = attend(store, [span(start, length, 0, i, [0]) for i in range(index + 1)])
-        found = np.array(batch.scores[0][index][0])[batch.row_of(index), ..., :length]
-        np.testing.assert_allclose(found, np.array(single.scores[0][index][0])[0], atol=1e-6)
-    assert 1 not in batch.scores[0]
+        call, row = batch.places[index]
+        found = np.array(batch.seen[0][call].pieces[0])[row, ..., :length]
+        alone, _ = single.places[index]
+        np.testing.assert_allclose(found, np.array(single.seen[0][alone].pieces[0])[0], atol=1e-6)
 
 
 def test_nothing_that_is_not_finite_is_left_in_slots_that_are_wiped(store: PagedStore) -> None:
