@@ -70,9 +70,9 @@ class AttentionRows:
         if len(self.captures.heads) < block.shape[1]:
             block = block[:, self.captures.heads]
         errors = np.abs(block.sum(-1) - 1)  # [layers, heads, positions]
-        seen = self.errors[start:stop]
-        np.maximum(seen, errors.max((0, 1)), out=seen)  # NaN stays NaN
-        if self.fault is None and not np.isfinite(errors).all():
+        seen, worst = self.errors[start:stop], errors.max((0, 1))  # NaN stays NaN, in both
+        np.maximum(seen, worst, out=seen)
+        if self.fault is None and not np.isfinite(worst).all():
             layer, head, index = np.argwhere(~np.isfinite(errors))[0]
             where = f"layer {layers[layer]}, head {self.captures.heads[head]}"
             self.fault = f"attention in {where} is no number at position {self.positions[start + index]}"

@@ -23,6 +23,10 @@ from engine.events import Event, Gap, RunHeader, TensorEvent
 PENDING_BYTES = 16 * 2**20
 """Bytes of arrays that may wait to be encoded."""
 
+WAKE_NS = 5_000_000
+"""How often the publisher is woken for a step's arrays at most; it is, for certain, when the step ends. To be woken for
+each would make it and whoever emits take turns for Python's lock, 24 times in a step of 8 rows."""
+
 Listener = Callable[[Frame], None]
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
@@ -42,6 +46,7 @@ class EventBus:
         self.header: Frame | None = None
         self._origin_ns = time.perf_counter_ns()
         self._seq = 0
+        self._woken_ns = -WAKE_NS
         self._pending: deque[Event] = deque()
         self._pending_bytes = 0  # of arrays, those being delivered included
         self._listeners: tuple[Listener, ...] = ()
@@ -68,14 +73,18 @@ class EventBus:
         """
         size = event.data.nbytes if isinstance(event, TensorEvent) else 0
         with self._changed:
-            if size and threading.current_thread() is not self._thread:
+            if self._pending_bytes > PENDING_BYTES and size and threading.current_thread() is not self._thread:
+                self._changed.notify_all()
                 self._changed.wait_for(lambda: self._pending_bytes <= PENDING_BYTES or self._stopped())
             self._pending_bytes += size
             self._seq += 1
             event.seq = self._seq
             event.t_ns = self.now_ns()
             self._pending.append(event)
-            self._changed.notify_all()
+            of_step = size and getattr(event, "step", None) is not None
+            if not of_step or event.t_ns - self._woken_ns > WAKE_NS:
+                self._woken_ns = event.t_ns
+                self._changed.notify_all()
         return event
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -96,6 +105,7 @@ class EventBus:
         """Wait until every listener has seen all events emitted so far."""
         with self._changed:
             last = self._seq
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._published >= last or not self._thread.is_alive())
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,8 @@ from engine.stream import Stream
 from engine.taps import Tape
 
 BY_LAYER_BYTES = 16 * 2**20
-"""A prompt's scores of all layers are held at once up to here: of long ones they would take gigabytes."""
+"""A prompt's scores of all layers are held at once up to here: of long ones they would take gigabytes. Of rows that
+decode together it is four times as much, since a pass of few tokens is slowed down more by what waits in it."""
 
 PIECE = 64
 """Positions whose probabilities are made at once: no later key is looked at, and what is worked out stays in the
@@ -28,6 +30,9 @@ processor's cache."""
 
 BLOCK_BYTES = 2**21
 """How much attention is worked out at once, in layers; never less than one."""
+
+STACKED_BYTES = 2**16
+"""Smaller arrays are put together before they are worked with; to copy larger ones costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,9 @@ class Scores:
     keys: int
 
     def own(self, seen: np.ndarray) -> np.ndarray:
-        """This row's `[heads, positions, keys]` of `[rows, heads, positions, keys]`."""
-        return seen[self.row, ..., : self.keys]
+        """This row's `[heads, positions, keys]` of `[rows, heads, positions, keys]`, heads perhaps in two axes."""
+        own = seen[self.row, ..., : self.keys]
+        return own.reshape(-1, *own.shape[-2:])
 
 
 def alike(one: Softmax | None, other: Softmax | None) -> bool:
@@ -59,15 +65,24 @@ def alike(one: Softmax | None, other: Softmax | None) -> bool:
 class Joined:
     """What rows that decode together captured of attention, all layers as one array.
 
-    To read them one by one took longer than to work with what is in them. It is made when somebody asks: a request may
-    want some layers alone.
+    To read them one by one took longer than to work with what is in them, where that is little. It is made when
+    somebody asks: a request may want some layers alone.
 
     Args:
-        pieces: one array a layer, `[rows, heads, 1, keys]`.
+        pieces: one array a layer, `[rows, heads, 1, keys]`, heads perhaps in two axes.
     """
 
     def __init__(self, pieces: list[mx.array]) -> None:
-        self._pieces, self.shape = pieces, (len(pieces), *pieces[0].shape)
+        self._pieces = pieces
+        self.shape = len(pieces), pieces[0].shape[0], -1, *pieces[0].shape[-2:]
+
+    @classmethod
+    def of(cls, layers: list[list[mx.array]], softmaxes: list[Softmax | None]) -> Joined | None:
+        """What rows captured, by layer in pieces, as one array; None where that is not worth while, or cannot be."""
+        whole = [pieces[0] for pieces in layers]
+        decoding = {array.shape[-2:] for array in whole} == {(1, whole[0].shape[-1])} if whole else False
+        small = 4 * sum(array.size for array in whole) <= BY_LAYER_BYTES // 4
+        return cls(whole) if decoding and small and all(alike(softmaxes[0], one) for one in softmaxes) else None
 
     @cached_property
     def array(self) -> mx.array:
@@ -96,7 +111,7 @@ class Captured:
         head_out: by layer `[captured, heads, …, head_dim]`: what each head gave to the output projection.
         experts: by layer, which experts the captured rows of the pass went to.
         evidence: what the kernel read and gave for one of the positions in one layer, where that is to be tested.
-        scores: set when `pieces` hold scores, `[rows, heads, positions, keys]`, of this row and perhaps others.
+        scores: set when `pieces` are `[rows, heads, positions, keys]`, of this row and perhaps others.
         joined: takes the place of `pieces`, where all layers are held as one.
         rows: what the request's plan makes of the attention.
         told: layers whose attention was told while the pass ran (`engine.runner.Runner.timed`), and is not here.
@@ -132,7 +147,8 @@ class Captured:
     @property
     def by_layer(self) -> bool:
         """Whether attention is so large that it is evaluated and read layer by layer (`engine.by_layer`)."""
-        return 4 * sum(piece.size for pieces in self.pieces for piece in pieces) > BY_LAYER_BYTES
+        most = BY_LAYER_BYTES * (4 if len(self.positions) == 1 else 1)
+        return 4 * sum(piece.size for pieces in self.pieces for piece in pieces) > most
 
     def keep(self, captures: CaptureSchedule) -> None:
         """Let go of what the request's plan does not ask for: never evaluated, it is never computed either."""
@@ -209,10 +225,11 @@ class Captured:
                 yield first, start, seen
                 start += seen.shape[2]
             block = [self._own(np.asarray(pieces.pop()))]
-            most = 1 if start else BLOCK_BYTES // max(1, block[0].nbytes)
+            size = block[0].nbytes
+            most = 1 if start or size >= STACKED_BYTES else BLOCK_BYTES // max(1, size)
             while self.pieces and len(block) < most and self._goes_with(first, first + len(block), block[0]):
                 block.append(self._own(np.asarray(self.pieces.pop(0).pop())))
-            several, count = np.stack(block), len(block)
+            several, count = block[0][None] if len(block) == 1 else np.stack(block), len(block)
             del block
             yield first, start, several
             first += count
@@ -232,9 +249,8 @@ class Captured:
             return False
         if self.scores is None:
             return array.shape == block.shape
-        return array.shape[-3:-1] == block.shape[-3:-1] and alike(
-            self.scores.softmaxes[first], self.scores.softmaxes[index]
-        )
+        as_many = (math.prod(array.shape[1:-2]), array.shape[-2]) == block.shape[:2]  # heads and positions
+        return as_many and alike(self.scores.softmaxes[first], self.scores.softmaxes[index])
 
     def heads(self, index: int) -> dict[int, np.ndarray]:
         """By layer `[heads, head_dim]` of the position at an index: copies."""

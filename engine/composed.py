@@ -28,7 +28,8 @@ def attention_and_weights(
         mask: None, "causal", or boolean `[B, 1, 1 or L, K]`, where True attends.
 
     Returns:
-        The output `[B, heads, L, head_dim]` and the weights `[B, heads, L, K]`, which are 0 where the mask hides a key.
+        The output `[B, heads, L, head_dim]`, and the weights `[B, heads, L, K]`, where heads share KV heads as they are
+        made: `[B, kv_heads, heads/kv_heads, L, K]`. They are 0 where the mask hides a key.
     """
     queries, shared = q * scale, q.shape[1] // k.shape[1]
     if shared > 1:  # query heads share KV heads in groups
@@ -42,7 +43,7 @@ def attention_and_weights(
         scores = mx.where(seen, scores, mx.finfo(scores.dtype).min)
     weights = mx.softmax(scores, axis=-1, precise=True)
     out = weights @ v
-    return (out.flatten(1, 2), weights.flatten(1, 2)) if shared > 1 else (out, weights)
+    return (out.flatten(1, 2) if shared > 1 else out), weights
 
 
 def made_like_the_kernel(kernel: Kernel, heads: int, kv_heads: int, width: int, dtype: mx.Dtype) -> bool:

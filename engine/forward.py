@@ -7,13 +7,14 @@ its caches hold.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from engine.device import mx
 
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.captured import Captured, Joined, Scores, alike, collect
+from engine.captured import Captured, Joined, Scores, collect
 from engine.keys import KeyPositions
 from engine.kv.even import WASTE
 from engine.kv.paged import PagedStore, slots
@@ -147,7 +148,7 @@ class BatchedForward:
 
     def _shown(self, seen: Seen) -> bool:
         """Whether a layer has as many heads as a frame of attention has: a few architectures vary them by layer."""
-        return seen.pieces[0].shape[1] == self._taps.structure.heads
+        return math.prod(seen.pieces[0].shape[1:-2]) == self._taps.structure.heads
 
 
 class _Call:
@@ -161,11 +162,7 @@ class _Call:
         self.layers = sorted(seen)
         self._seen = [seen[layer] for layer in self.layers]
         self.softmaxes = [one.softmax for one in self._seen]
-        self.joined: Joined | None = None
-        first = [one.pieces[0] for one in self._seen]
-        decoding = {array.shape[-2:] for array in first} == {(1, first[0].shape[-1])} if first else False
-        if decoding and all(alike(self.softmaxes[0], softmax) for softmax in self.softmaxes):
-            self.joined = Joined(first)
+        self.joined = Joined.of([one.pieces for one in self._seen], self.softmaxes)
 
     def pieces(self) -> list[list[mx.array]]:
         """By layer, for one of the rows: it lets go of them as it reads."""

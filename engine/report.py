@@ -130,9 +130,10 @@ def _stored(vectors: np.ndarray, dtype: np.dtype[Any]) -> tuple[np.ndarray, floa
 
 def _no_number(norms: np.ndarray, positions: list[int]) -> str | None:
     """The first residual that holds NaN or infinity, in words, by `[positions, layers + 1]` norms."""
-    faults = np.argwhere(~np.isfinite(norms))
-    if not faults.size:
+    finite = np.isfinite(norms)
+    if finite.all():
         return None
+    faults = np.argwhere(~finite)
     index, row = faults[0]
     where = "the embedding" if row == 0 else f"the residual after layer {row - 1}"
     return f"{where} holds NaN or infinity at position {positions[index]}"

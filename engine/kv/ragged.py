@@ -22,8 +22,8 @@ class Seen:
     """What is captured of one call of the kernel.
 
     Attributes:
-        pieces: scores or weights, `[rows, heads, wanted, keys]` in float32: of one span, in pieces of its wanted
-            positions, or of a group, whose longest row has more keys.
+        pieces: scores or weights, `[rows, heads, wanted, keys]` in float32, heads perhaps in two axes: of one span, in
+            pieces of its wanted positions, or of a group, whose longest row has more keys.
         softmax: what turns scores into weights; None where they are.
     """
 
@@ -145,7 +145,7 @@ class RaggedBatch:
             and made_like_the_kernel(kernel, heads, kv_heads, width, q.dtype)
         ):
             out, weights = attention_and_weights(q, k, v, scale, mask)
-            some = weights if len(wanted) == length else weights[:, :, mx.array(wanted)]
+            some = weights if len(wanted) == length else mx.take(weights, mx.array(wanted), axis=-2)
             seen = [some.astype(mx.float32)]
         else:
             sinks = more.get("sinks")

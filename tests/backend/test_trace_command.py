@@ -80,7 +80,7 @@ def test_events_escape_what_could_play_tricks_on_a_terminal(run: Any, tmp_path: 
     hostile = sequence[1].payload.replace(b'"request":"r1"', b'"request":"\\u001b[31mred\\u0007"')
     import dataclasses
 
-    sequence[1] = dataclasses.replace(sequence[1], payload=hostile)
+    sequence[1] = dataclasses.replace(sequence[1], parts=(hostile,))
     out = run("events", trace_run.record(tmp_path / "h.mcap", sequence), "--limit", "2")[1]
     assert "\x1b" not in out
     assert "\x07" not in out

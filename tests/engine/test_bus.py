@@ -6,11 +6,12 @@ import json
 import logging
 import threading
 
+import numpy as np
 import pytest
 
 from engine.bus import EventBus
 from engine.codec import Frame
-from engine.events import SlotAssigned
+from engine.events import AttentionOut, SlotAssigned, StepFinished
 
 
 def event() -> SlotAssigned:
@@ -29,6 +30,28 @@ def test_events_of_many_threads_arrive_in_one_strictly_increasing_order() -> Non
     assert [frame.seq for frame in frames] == list(range(1, 1001))
     times = [frame.t_ns for frame in frames]
     assert times == sorted(times)
+
+
+def test_a_steps_arrays_come_with_its_end_and_to_whoever_asks_before() -> None:
+    bus, frames = EventBus(), []
+    bus.subscribe(frames.append)
+
+    def array() -> AttentionOut:
+        return AttentionOut(request="r", step=1, position=0, source_dtype="f32", data=np.zeros((2, 3), np.float32))
+
+    for _ in range(3):
+        for _ in range(50):
+            bus.emit(array())
+        bus.flush()
+        assert [frame.seq for frame in frames] == list(range(1, bus.last_seq + 1))
+    seen = threading.Event()
+    bus.subscribe(lambda frame: seen.set() if frame.kind == "step.finished" else None)
+    for _ in range(50):
+        bus.emit(array())
+    bus.emit(StepFinished(step=1, build_ns=0, eval_ns=0, wait_ns=0))
+    assert seen.wait(10)
+    assert len(frames) == 201
+    bus.close()
 
 
 def test_all_listeners_get_the_same_frame() -> None:
