@@ -23,6 +23,7 @@ class AttentionRows:
         positions: the captured ones.
         layers: whose attention is taken in, in this order.
         captures: says what becomes of each position.
+        complete: whether all of a row's weight is to be on keys that it may see: a row of which it is not is a fault.
         tested: a layer and an index into `positions` whose weights are kept for a test; None for none.
     """
 
@@ -30,6 +31,7 @@ class AttentionRows:
     layers: list[int]
     captures: CaptureSchedule
     tested: tuple[int, int] | None = None
+    complete: bool = False
     whole: dict[int, np.ndarray] = field(init=False)
     """By index in `positions`: `[layers, heads, keys]`."""
     summaries: dict[int, np.ndarray] = field(init=False)
@@ -72,6 +74,9 @@ class AttentionRows:
         errors = np.abs(block.sum(-1) - 1)  # [layers, heads, positions]
         seen, worst = self.errors[start:stop], errors.max((0, 1))  # NaN stays NaN, in both
         np.maximum(seen, worst, out=seen)
+        if self.complete:
+            errors = np.where(_elsewhere(block, errors, self.positions[start:stop]), np.nan, errors)
+            worst = errors.max((0, 1))
         if self.fault is None and not np.isfinite(worst).all():
             layer, head, index = np.argwhere(~np.isfinite(errors))[0]
             where = f"layer {layers[layer]}, head {self.captures.heads[head]}"
@@ -118,6 +123,19 @@ class AttentionRows:
                     least_mass=float(masses.min()),
                     row_sum_error=error,
                 )
+
+
+def _elsewhere(block: np.ndarray, errors: np.ndarray, positions: list[int]) -> np.ndarray:
+    """Which rows of `[layers, heads, positions, keys]` have no weight on what they may see, or some on the rest.
+
+    Where all that a position sees is −∞, MLX's kernel spreads the weight over what is hidden: those are no weights.
+    """
+    gone: np.ndarray = errors > 0.5
+    first = min(positions) + 1
+    if first < block.shape[-1]:
+        hidden = np.arange(first, block.shape[-1]) > np.array(positions)[:, None]
+        gone |= np.where(hidden, block[..., first:], 0).max(-1) > 0
+    return gone
 
 
 def _listed(summary: np.ndarray, kept: int) -> np.ndarray:

@@ -24,8 +24,8 @@ PENDING_BYTES = 16 * 2**20
 """Bytes of arrays that may wait to be encoded."""
 
 WAKE_NS = 5_000_000
-"""How often the publisher is woken for a step's arrays at most; it is, for certain, when the step ends. To be woken for
-each would make it and whoever emits take turns for Python's lock, 24 times in a step of 8 rows."""
+"""How often the publisher is woken for a step's arrays at most. To be woken for each would make it and whoever emits
+take turns for Python's lock, 24 times in a step of 8 rows."""
 
 Listener = Callable[[Frame], None]
 AnyEvent = TypeVar("AnyEvent", bound=Event)
@@ -117,11 +117,17 @@ class EventBus:
             self._thread.join()
 
     def _publish(self) -> None:
+        quiet = True
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._closed)
+                # What came since it was woken may not have woken it again: it looks once more before it sleeps.
+                self._changed.wait_for(lambda: self._pending or self._closed, None if quiet else 2 * WAKE_NS / 1e9)
                 if not self._pending:
-                    return
+                    if self._closed:
+                        return
+                    quiet = True
+                    continue
+                quiet = False
                 batch, listeners = deque(self._pending), self._listeners
                 self._pending.clear()
             while batch:

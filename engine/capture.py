@@ -54,7 +54,8 @@ class CapturePlan:
     ==========  ========================================================================================================
 
     The other fields narrow a level down. Capture only reads: tokens and logits are the same, bit by bit, whatever the
-    plan.
+    plan. (A step that is timed has the device for itself, so that requests may meet in other steps than they would
+    have: what shares a pass decides how it rounds, to the last digits.)
     """
 
     level: Level = "light"

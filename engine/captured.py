@@ -170,7 +170,8 @@ class Captured:
             self.pieces = []
         if self.layers:
             tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
-            self.rows = AttentionRows(self.positions, self.layers, captures, tested)
+            composed = self.scores is not None and all(softmax is None for softmax in self.scores.softmaxes)
+            self.rows = AttentionRows(self.positions, self.layers, captures, tested, complete=composed)
 
     def read(self, index: int, start: int, piece: np.ndarray) -> None:
         """Take in a piece of the attention of the layer at an index in `layers`, as evaluated. Touches nothing of MLX.

@@ -29,7 +29,8 @@ def attention_and_weights(
 
     Returns:
         The output `[B, heads, L, head_dim]`, and the weights `[B, heads, L, K]`, where heads share KV heads as they are
-        made: `[B, kv_heads, heads/kv_heads, L, K]`. They are 0 where the mask hides a key.
+        made: `[B, kv_heads, heads/kv_heads, L, K]`. They are 0 where the mask hides a key, unless all that it
+        shows are −∞: then the kernel spreads itself over what it hides.
     """
     queries, shared = q * scale, q.shape[1] // k.shape[1]
     if shared > 1:  # query heads share KV heads in groups

@@ -16,8 +16,9 @@ LARGE_BYTES = 16 * 2**20
 """A pass's vectors are put together on the device up to here; of more, each layer's are read as it is computed."""
 
 PIECE = 64
-"""Positions whose vectors lie in one array: whoever keeps those of one keeps the others'. Of fewer, what puts them
-there would be many small pieces of work, for which the thread that submits the layers waits."""
+"""Positions of a large pass whose vectors lie in one array: whoever keeps those of one keeps the others'. Of fewer,
+what puts them there would be many small pieces of work, for which the thread that submits the layers waits. In a small
+pass, whose rows may be of as many requests, each position has its own."""
 
 Written = tuple[str, int, mx.array]
 """What was written, the layer's index, and `[captured, …, hidden]` of it."""
@@ -45,6 +46,7 @@ class Stream:
         self._arrays: dict[str, list[mx.array | None]] = {
             name: [*written] if self.large else [_joined(written)] for name, written in arrays.items()
         }
+        self._piece = PIECE if self.large else 1
         self._vectors: dict[str, list[np.ndarray]] = {}
         self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
 
@@ -82,17 +84,17 @@ class Stream:
         if name == "mlp_out":  # what the MLP wrote is what is left of a layer's change: its size is told, no more
             return
         if name not in self._vectors:
-            sizes = [min(PIECE, self._captured - start) for start in range(0, self._captured, PIECE)]
+            sizes = [min(self._piece, self._captured - start) for start in range(0, self._captured, self._piece)]
             count = self.norms[name].shape[1]
             self._vectors[name] = [np.empty((size, count, self._hidden), np.float32) for size in sizes]
         for number, piece in enumerate(self._vectors[name]):
-            start = number * PIECE
+            start = number * self._piece
             piece[:, layers] = block[:, start : start + len(piece)].swapaxes(0, 1)
 
     def vectors(self, name: str, index: int) -> np.ndarray | None:
         """`[layers, hidden]` of one captured row, of `residual` or `attention_out`; None where it is not told apart."""
         pieces = self._vectors.get(name)
-        return None if pieces is None else pieces[index // PIECE][index % PIECE]
+        return None if pieces is None else pieces[index // self._piece][index % self._piece]
 
 
 def stream_of(tape: Tape, layers: int) -> Stream | None:

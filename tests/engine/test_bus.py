@@ -51,6 +51,11 @@ def test_a_steps_arrays_come_with_its_end_and_to_whoever_asks_before() -> None:
     bus.emit(StepFinished(step=1, build_ns=0, eval_ns=0, wait_ns=0))
     assert seen.wait(10)
     assert len(frames) == 201
+    last = threading.Event()
+    bus.subscribe(lambda frame: last.set() if frame.seq == 251 else None)
+    for _ in range(50):
+        bus.emit(array())
+    assert last.wait(10), "what nothing follows is delivered, too"
     bus.close()
 
 

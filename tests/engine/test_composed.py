@@ -11,7 +11,9 @@ import pytest
 
 from engine import composed
 from engine.attention import attention_rows
+from engine.attention_rows import AttentionRows
 from engine.capture import CapturePlan
+from engine.capture_schedule import CaptureSchedule, Visible
 from engine.composed import attention_and_weights, made_like_the_kernel
 from engine.config import EngineConfig
 from engine.events import Attention
@@ -92,3 +94,17 @@ def test_what_is_captured_is_the_same_beside_the_kernel(tiny: LoadedModel, monke
     for key, weights in one.items():
         assert weights.shape == other[key].shape
         np.testing.assert_allclose(weights, other[key], atol=2e-6, err_msg=str(key))
+
+
+@pytest.mark.parametrize(("keys", "positions"), [(4, [0, 1, 2, 3]), (4, [3]), (300, list(range(236, 300)))])
+def test_a_row_that_sees_only_minus_infinity_is_a_fault_and_no_weights(keys: int, positions: list[int]) -> None:
+    """The kernel then spreads itself over what it hides, which is finite."""
+    q, k, v = arrays(1, 4, 2, len(positions), keys)
+    sound = attention_and_weights(q, k, v, 0.25, "causal")[1]
+    overflowing = attention_and_weights(mx.full(q.shape, 1e15), mx.full(k.shape, -1e25), v, 0.25, "causal")[1]
+    visible = Visible(layers=1, heads=4, hidden=4, attending=(0,), residual=False, attention_out=False, dtype="float32")
+    schedule = CaptureSchedule(plan=CapturePlan(level="follow"), visible=visible, prompt_tokens=keys, max_tokens=1)
+    for weights, fault in ((sound, None), (overflowing, "layer 0, head 0 is no number")):
+        rows = AttentionRows(positions, [0], schedule, complete=True)
+        rows.take(0, np.array(weights.reshape(1, 4, len(positions), keys)))
+        assert (rows.fault is None) if fault is None else fault in str(rows.fault)

@@ -72,10 +72,14 @@ def test_a_model_whose_parts_are_not_told_apart_has_the_stream_alone() -> None:
     check(stream, arrays)
 
 
-def test_one_position_keeps_no_more_than_its_piece() -> None:
+@pytest.mark.parametrize(("large_bytes", "positions"), [(0, PIECE), (2**24, 1)])
+def test_one_position_keeps_no_more_than_its_piece(
+    large_bytes: int, positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "LARGE_BYTES", large_bytes)
     stream = stream_with(written(4 * PIECE))
     stream.read_all()
     kept = stream.vectors("residual", PIECE + 1)
     assert kept is not None
     assert kept.base is not None
-    assert kept.base.size == PIECE * (LAYERS + 1) * HIDDEN
+    assert kept.base.size == positions * (LAYERS + 1) * HIDDEN
