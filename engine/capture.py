@@ -54,8 +54,7 @@ class CapturePlan:
     ==========  ========================================================================================================
 
     The other fields narrow a level down. Capture only reads: tokens and logits are the same, bit by bit, whatever the
-    plan. (A step that is timed has the device for itself, so that requests may meet in other steps than they would
-    have: what shares a pass decides how it rounds, to the last digits.)
+    plan, and so is in which steps requests meet.
     """
 
     level: Level = "light"

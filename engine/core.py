@@ -35,7 +35,7 @@ from engine.prepare import Emit
 from engine.readings import Readings
 from engine.report import CaptureReport
 from engine.residuals import ResidualStore
-from engine.runner import RowResult, Runner, Step, Timed
+from engine.runner import Laid, RowResult, Runner, Step, Timed
 from engine.sampling import Choice, NonFiniteLogits
 from engine.scheduler import Admission, Plan, Preemption, Row, Scheduler
 from engine.sequence import Sequence
@@ -117,33 +117,44 @@ class EngineCore:
 
         Decoding is pipelined: where the device chooses the token itself, the next pass is submitted first and runs
         while this one's tokens are looked at, described and sent: by this thread, or by another where this one is kept
-        by the submission. A timed step has the device for itself.
+        by the submission. A timed step has the device for itself, and is planned and looked at when any other would
+        be: with whom a row shares its pass decides how it rounds, and must not depend on who watches.
         """
         for admission in self.scheduler.admit():
             self._scheduled(admission)
         before, self._in_flight = self._in_flight, None
         timed = self.timing.due(self.steps + 1, self.scheduler.running)
-        if before is not None and (timed or not _device_chooses(before)):
+        if before is not None and not _device_chooses(before):
             self._take_in(before)
             before = None
         plan = self.scheduler.plan()
         for preemption in plan.preemptions:
             self._preempted(preemption)
-        if plan.rows and timed:
-            self._take_in(self._submit(plan, timed))
-        elif plan.rows:
-            self._in_flight = self._submit(plan)
-            if before is not None and works_while_submitting():
+        if not plan.rows:
+            if before is not None:
+                self._take_in(before)
+            return
+        laid = self._begin(plan)
+        if timed:
+            if before is not None:
                 before.wait()
-                looking = self._beside.submit(self._look_at, before)
-                try:
-                    self._in_flight.start(self._beside)
-                    self._in_flight.wait()
-                finally:  # whatever stopped this thread (Ctrl-C in a notebook), the other must not go on beside it
-                    looking.result()
+                self._look_at(before)
+            self._in_flight = self._run_timed(laid, timed)
+            if before is not None:
                 self._settle(before)
-                return
-            self._in_flight.start(self._beside)
+            return
+        self._in_flight = self._runner.build(self.steps, laid)
+        if before is not None and works_while_submitting():
+            before.wait()
+            looking = self._beside.submit(self._look_at, before)
+            try:
+                self._in_flight.start(self._beside)
+                self._in_flight.wait()
+            finally:  # whatever stopped this thread (Ctrl-C in a notebook), the other must not go on beside it
+                looking.result()
+            self._settle(before)
+            return
+        self._in_flight.start(self._beside)
         if before is not None:
             self._take_in(before)
 
@@ -172,7 +183,8 @@ class EngineCore:
         self._emit(SlotReleased(slot=preemption.slot, request=sequence.id))
         self._emit(RequestPreempted(request=sequence.id, reason=preemption.reason))
 
-    def _submit(self, plan: Plan, timed: Timed | None = None) -> Step:
+    def _begin(self, plan: Plan) -> Laid:
+        """Say that a step begins, and lay it out."""
         self.steps += 1
         self._begun[self.steps] = len(plan.rows)
         self._emit(
@@ -185,13 +197,14 @@ class EngineCore:
         )
         for row in plan.rows:
             self._report.absences.over_budget(row.sequence, row.start, row.stop)
+        return self._runner.lay_out(plan)
+
+    def _run_timed(self, laid: Laid, timed: Timed) -> Step:
+        """Run a step to its end."""
         if timed == "gpu_capture":
-            return self._runner.gpu_captured(self.steps, plan, self.timing.gpu_trace())
-        if timed == "barriers":
-            return self._runner.timed(
-                self.steps, plan, self.timing.stopwatch, partial(self._report.attention, self.steps)
-            )
-        return self._runner.build(self.steps, plan)
+            return self._runner.gpu_captured(self.steps, laid, self.timing.gpu_trace())
+        self.timing.begun()
+        return self._runner.timed(self.steps, laid, self.timing.stopwatch, partial(self._report.attention, self.steps))
 
     def _take_in(self, step: Step) -> None:
         """Wait for a step and do all that it leads to."""

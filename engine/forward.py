@@ -8,6 +8,8 @@ its caches hold.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from engine.device import mx
@@ -30,6 +32,8 @@ from engine.taps import Tape, Taps
 Request = tuple[Row, mx.array, list[int]]
 """A row, its `[L]` tokens, and the indices of the positions to capture."""
 Outcome = tuple[mx.array | None, Captured | None]
+Pass = Callable[[], list[Outcome]]
+"""Runs rows that have been laid out, once."""
 
 
 class BatchedForward:
@@ -49,8 +53,10 @@ class BatchedForward:
         self._copied: list[Run] = []
         """Where blocks were copied to since."""
 
-    def run(self, rows: list[Request]) -> list[Outcome]:
-        spans = self._laid_out(rows)
+    def lay_out(self, rows: list[Request]) -> Pass:
+        return partial(self._run, rows, self._laid_out(rows))
+
+    def _run(self, rows: list[Request], spans: list[RowSpan]) -> list[Outcome]:
         tested = self._turns.next() if any(span.wanted for span in spans) else None
         batch = RaggedBatch(self.store, spans, tested)
         choosing = [span.first + span.length - 1 for span, (row, _, _) in zip(spans, rows, strict=True) if row.chooses]
@@ -182,8 +188,8 @@ class SeparateForward:
         self._keys: dict[Sequence, KeyPositions] = {}
         self._under_way: tuple[Row, list[int], Tape] | None = None
 
-    def run(self, rows: list[Request]) -> list[Outcome]:
-        return [self._row(*request) for request in rows]
+    def lay_out(self, rows: list[Request]) -> Pass:
+        return lambda: [self._row(*request) for request in rows]
 
     def of_layer(self, layer: int) -> list[tuple[Sequence, Captured]]:
         assert self._under_way is not None, "there is nothing to be had of a pass that does not run"

@@ -52,16 +52,29 @@ class RowResult:
         return all(bool(written) for written in self.written)
 
 
+Pass: TypeAlias = Callable[[], list[tuple[mx.array | None, Captured | None]]]
+"""Runs rows: for each the `[vocab]` logits of its last position, if it chooses a token, and what was captured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A step laid out: its rows, and the pass over them that has not been run."""
+
+    rows: list[Row]
+    run: Pass
+    took_ns: int
+
+
 class Forward(Protocol):
     """How the rows of a step go through the model."""
 
     batched: bool
     """Whether all rows go in one pass."""
 
-    def run(self, rows: list[tuple[Row, mx.array, list[int]]]) -> list[tuple[mx.array | None, Captured | None]]:
-        """Run rows, each with its `[L]` tokens and the indices of the positions to capture.
+    def lay_out(self, rows: list[tuple[Row, mx.array, list[int]]]) -> Pass:
+        """Settle where rows lie, each with its `[L]` tokens and the indices of the positions to capture.
 
-        Returns for each row the `[vocab]` logits of its last position, if it chooses a token, and what was captured.
+        Returns what runs them. It asks nobody any more whether a request still runs, or what memory it has.
         """
 
     def of_layer(self, layer: int) -> list[tuple[Sequence, Captured]]:
@@ -139,10 +152,18 @@ class Runner:
         self._pending: dict[Sequence, mx.array] = {}
         """Per sequence: the token chosen last, while it is on the device alone."""
 
-    def build(self, number: int, plan: Plan) -> Step:
+    def lay_out(self, plan: Plan) -> Laid:
+        """Settle what a step computes, and where that lies. Until it runs, no array that it needs may be let go of."""
+        start = time.perf_counter_ns()
+        for copy in plan.copies:
+            self._forward.copy(copy.source, copy.target)
+        run = self._forward.lay_out([(row, self._tokens(row), self._wanted(row)) for row in plan.rows])
+        return Laid(plan.rows, run, time.perf_counter_ns() - start)
+
+    def build(self, number: int, laid: Laid) -> Step:
         """Build a step's graph."""
         start = time.perf_counter_ns()
-        results = self._run(plan)
+        results = self._run(laid)
         outputs: list[mx.array] = []
         for result in results:
             if result.logits is None:
@@ -156,19 +177,19 @@ class Runner:
         # Rows of one pass share what it left.
         outputs = list({id(array): array for array in outputs}.values())
         by_layer = [result.captured for result in results if result.captured is not None and result.captured.by_layer]
-        build_ns = time.perf_counter_ns() - start
+        build_ns = laid.took_ns + time.perf_counter_ns() - start
         return Step(number, results, outputs, build_ns=build_ns, by_layer=by_layer, streams=_large(results))
 
-    def gpu_captured(self, number: int, plan: Plan, path: Path) -> Step:
+    def gpu_captured(self, number: int, laid: Laid, path: Path) -> Step:
         """Run a step to its end while Metal writes down what the GPU does."""
         with gpu_trace(path):
-            step = self.build(number, plan)
+            step = self.build(number, laid)
             step.device_from = time.perf_counter_ns()
             step.wait()
         step.timing = "gpu_capture"
         return step
 
-    def timed(self, number: int, plan: Plan, stopwatch: Stopwatch, tell: Callable[[Sequence, Captured], None]) -> Step:
+    def timed(self, number: int, laid: Laid, stopwatch: Stopwatch, tell: Callable[[Sequence, Captured], None]) -> Step:
         """Run a step operation by operation, each with a barrier, to its end.
 
         Args:
@@ -181,13 +202,13 @@ class Runner:
                 assert sequence.captures is not None, "nothing is captured without a plan"
                 captured.keep(sequence.captures)
                 told[sequence].append(layer)
-                if captured.rows is not None:
+                if captured.rows is not None and not sequence.finished:
                     stopwatch.evaluate("capture", [*captured.outputs, *captured.pieces[0]])
                     tell(sequence, captured)
 
         start = time.perf_counter_ns()
-        with stopwatch.running(choosing=any(row.chooses for row in plan.rows), finished=finished):
-            results = self._run(plan)
+        with stopwatch.running(choosing=any(row.chooses for row in laid.rows), finished=finished):
+            results = self._run(laid)
         for result in results:
             if result.captured is not None:
                 result.captured.told = told[result.row.sequence]
@@ -204,11 +225,8 @@ class Runner:
         step.eval_ns = step.done_at - start - step.paused_ns
         return step
 
-    def _run(self, plan: Plan) -> list[RowResult]:
-        for copy in plan.copies:
-            self._forward.copy(copy.source, copy.target)
-        ran = self._forward.run([(row, self._tokens(row), self._wanted(row)) for row in plan.rows])
-        return [self._result(row, *outcome) for row, outcome in zip(plan.rows, ran, strict=True)]
+    def _run(self, laid: Laid) -> list[RowResult]:
+        return [self._result(row, *outcome) for row, outcome in zip(laid.rows, laid.run(), strict=True)]
 
     def forget(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Let go of the arrays of a sequence that has ended or gave way; `keep` says that they may be read again."""

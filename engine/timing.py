@@ -53,6 +53,10 @@ class Timing:
         due = self._asked > 0 or any(every and number % every == 0 for every in wanted)
         return "barriers" if due else None
 
+    def begun(self) -> None:
+        """A step is being timed with barriers: of those that were asked for, one less is to come."""
+        self._asked = max(0, self._asked - 1)
+
     def gpu_trace(self) -> Path:
         """The file that Metal is to write; it is asked for once."""
         path, self._gpu_trace = self._gpu_trace, None
@@ -72,8 +76,6 @@ class Timing:
         if step.timing is None:
             normal.append(step.eval_ns)
             return {}
-        if step.timing == "barriers":
-            self._asked = max(0, self._asked - 1)
         return {
             "timing": step.timing,
             "operations_ns": sum(kernel.duration_ns for kernel in timed) if timed else None,

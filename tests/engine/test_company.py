@@ -1,0 +1,112 @@
+"""Who shares a pass with whom decides how it rounds: so it must be the same whatever is captured and timed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.capture import CapturePlan
+from engine.config import EngineConfig
+from engine.events import RequestPreempted, StepFinished, StepStarted
+from engine.models import LoadedModel
+from engine.request import SamplingParams
+from engine.sampling import Sampler
+from tests.engine import trace_run
+from tests.engine.test_batching import Bench, play, scenario
+from tests.engine.test_trace_verify_serving import failed
+
+PLANS: tuple[Any, ...] = ("light", "follow", "full", {"level": "off", "kernels": 1}, {"level": "follow", "kernels": 2})
+
+SEED = 1
+
+
+class Company(Bench):
+    """Every other request draws its tokens, and answers end early, at any of many tokens."""
+
+    plan: CapturePlan
+    draws: bool
+
+    def add(self, prompt: list[int], max_tokens: int, **more: object) -> Any:
+        if self.draws and len(prompt) % 2:
+            more["sampling"] = SamplingParams(temperature=1.0, seed=len(prompt))
+        return super().add(prompt, max_tokens, capture=self.plan, **more)
+
+
+def told(loaded: LoadedModel, plan: Any, draws: bool, store: str, seen: list[bytes]) -> dict[str, Any]:
+    """Each step's rows, every logit that a token was chosen from, and the answers."""
+    seen.clear()
+    config = EngineConfig(slots=4, prefill_budget=13, block_size=4, kv_memory=18 * 4 * 1024, kv_store=store)  # type: ignore[arg-type]
+    bench = Company(loaded, config)
+    bench.plan, bench.draws = CapturePlan.parse(plan), draws
+    bench.core._eos_ids = frozenset(random.Random(SEED).sample(range(loaded.info.vocab), loaded.info.vocab // 20))
+    sequences = play(bench, scenario(SEED, 10, vocab=256, longest=40))
+    bench.core.close()
+    names = {sequence.id: index for index, sequence in enumerate(sequences)}
+    steps = [
+        [(names[row["request"]], row["from"], row["to"], row["slot"]) for row in event.rows]
+        for event in bench.events
+        if isinstance(event, StepStarted)
+    ]
+    finished = [event for event in bench.events if isinstance(event, StepFinished)]
+    return {
+        "steps": steps,
+        "unused": [event.unused_rows for event in finished],
+        "logits": list(seen),
+        "answers": [(bench.answer(sequence), sequence.finish_reason) for sequence in sequences],
+        "timed": sum(event.timing is not None for event in finished),
+        "preempted": sum(isinstance(event, RequestPreempted) for event in bench.events),
+    }
+
+
+@pytest.mark.parametrize("store", ["paged", "prealloc", "concat"])
+@pytest.mark.parametrize("draws", [False, True])
+def test_who_watches_changes_neither_who_meets_whom_nor_a_bit_of_any_logit(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch, draws: bool, store: str
+) -> None:
+    seen: list[bytes] = []
+    choose = Sampler.choose
+
+    def spy(self: Sampler, logits: np.ndarray, *args: Any, **kwargs: Any) -> Any:
+        seen.append(np.array(logits).tobytes())
+        return choose(self, logits, *args, **kwargs)
+
+    monkeypatch.setattr(Sampler, "choose", spy)
+    plain = told(tiny, "off", draws, store, seen)
+    reasons = [reason for _, reason in plain["answers"]]
+    assert "stop" in reasons, "some were meant to end before their length"
+    assert plain["timed"] == 0
+    if not draws:
+        assert sum(plain["unused"]), "some were meant to end when their next pass had been submitted"
+    if store == "paged":
+        assert plain["preempted"], "the pool was meant to be too small"
+    for plan in PLANS:
+        watched = told(tiny, plan, draws, store, seen)
+        if "kernels" in plan:
+            assert watched["timed"], "steps were meant to be timed"
+        for what in ("steps", "unused", "answers", "logits"):
+            assert watched[what] == plain[what], f"{what} differ with {plan}"
+
+
+def test_a_run_whose_steps_are_all_timed_and_whose_requests_are_cancelled_verifies(
+    tiny: LoadedModel, tmp_path: Path
+) -> None:
+    config = EngineConfig(slots=4, prefill_budget=13, block_size=4, kv_memory=18 * 4 * 1024, time_every=1)
+    bench = Company(tiny, config)
+    bench.plan, bench.draws = CapturePlan.parse("follow"), True
+    bench.events.insert(0, dataclasses.replace(trace_run.header(), kv=bench.core.kv.facts, model=tiny.info.as_dict()))
+    sequences = [bench.add([*range(30 + index)], 12) for index in range(5)]
+    step = 0
+    while bench.core.has_work:
+        bench.step()
+        step += 1
+        if step in (4, 9, 14):
+            bench.core.cancel(bench.core.scheduler.running[-1])
+    bench.core.close()
+    assert [sequence.finish_reason for sequence in sequences].count("cancelled") == 3
+    assert {event.timing for event in bench.events if isinstance(event, StepFinished)} == {"barriers"}
+    assert failed(tmp_path, bench.events) == []
