@@ -58,13 +58,14 @@ class AttentionRows:
         }
         self.errors = np.zeros(len(positions))
 
-    def take(self, first: int, block: np.ndarray, start: int = 0) -> None:
+    def take(self, first: int, block: np.ndarray, start: int = 0, *, ours: bool = False) -> None:
         """Take in probabilities of some layers and positions, `[layers, heads, positions, keys]`.
 
         Args:
             first: index in `layers` of the first.
             block: of as many keys, at least, as the last of its positions sees.
             start: index in `positions` of the first.
+            ours: whether the block is nobody else's: where it is a frame already, it is kept as it is.
         """
         layers, stop = self.layers[first : first + len(block)], start + block.shape[2]
         if self.tested is not None and self.tested[0] in layers and start <= self.tested[1] < stop:
@@ -86,13 +87,17 @@ class AttentionRows:
         for index in range(start, stop):
             frame = self.whole.get(index)
             if frame is not None:
-                frame[place] = block[:, :, index - start, : frame.shape[-1]]
+                rows = block[:, :, index - start, : frame.shape[-1]]
+                if ours and rows.shape == frame.shape and rows.dtype == frame.dtype and rows.flags.c_contiguous:
+                    self.whole[index] = rows
+                else:
+                    frame[place] = rows
             elif index in self.summaries:
                 summarised.append(index)
         if summarised:
-            rows = [index - start for index in summarised]
+            chosen = [index - start for index in summarised]
             for layer, of_layer in enumerate(block, first):
-                summary = summarise(of_layer, rows)
+                summary = summarise(of_layer, chosen)
                 for number, index in enumerate(summarised):
                     self.summaries[index][layer] = summary[:, number]
 

@@ -202,7 +202,8 @@ class Captured:
             index = start + offset
             keys = self.positions[index - index % PIECE :][:PIECE][-1] + 1
             positions = self.positions[index : index + piece.shape[2]]
-            self.rows.take(first, self._weights(first, piece[..., :keys], positions), index)
+            weights = self._weights(first, piece[..., :keys], positions)
+            self.rows.take(first, weights, index, ours=weights.flags.owndata or seen.flags.owndata)
 
     def _blocks(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """What the pass left of the layers still to be read, some layers at a time.
@@ -228,6 +229,8 @@ class Captured:
             block = [self._own(np.asarray(pieces.pop()))]
             size = block[0].nbytes
             most = 1 if start or size >= STACKED_BYTES else BLOCK_BYTES // max(1, size)
+            if len(self.positions) == 1 and self._weighed(first):
+                most = len(self.layers)  # put together they are a frame
             while self.pieces and len(block) < most and self._goes_with(first, first + len(block), block[0]):
                 block.append(self._own(np.asarray(self.pieces.pop(0).pop())))
             several, count = block[0][None] if len(block) == 1 else np.stack(block), len(block)
@@ -239,6 +242,10 @@ class Captured:
         """Probabilities of layers from an index on, of what the pass left of them."""
         softmax = None if self.scores is None else self.scores.softmaxes[first]
         return seen if softmax is None else probabilities(seen, softmax, positions)
+
+    def _weighed(self, index: int) -> bool:
+        """Whether what the pass left of the layer at an index are probabilities."""
+        return self.scores is None or self.scores.softmaxes[index] is None
 
     def _own(self, seen: np.ndarray) -> np.ndarray:
         return seen if self.scores is None else self.scores.own(seen)

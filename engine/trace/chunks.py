@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 from mcap.opcode import Opcode
 from mcap.records import Channel
+from zlib_ng import zlib_ng
 
 from engine.trace import layout
 from engine.trace.source import Damaged, Source, read_record, records
@@ -49,7 +49,7 @@ def load_chunk(source: Source, place: ChunkPlace) -> bytes:
             f"the chunk at byte {place.offset} would take {size} bytes; at most {layout.MAX_CHUNK_BYTES} are read"
         )
     data = _decompress(compression, packed, size)
-    if len(data) != size or (crc and zlib.crc32(data) != crc):
+    if len(data) != size or (crc and zlib_ng.crc32(data) != crc):
         raise Damaged(f"the chunk at byte {place.offset} fails its checksum")
     return data
 

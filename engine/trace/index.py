@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcap.opcode import Opcode
 from mcap.records import Channel, Metadata, Statistics
+from zlib_ng import zlib_ng
 
 from engine.trace import layout
 from engine.trace.chunks import ChunkPlace
@@ -57,7 +57,7 @@ def _read_summary(source: Source) -> Index:
     if opcode != Opcode.FOOTER or length != _FOOTER.size - layout.RECORD.size or not 0 < start <= at:
         raise Damaged("the file has no index")
     summary = source.read(start, at - start)
-    if crc and zlib.crc32(footer[:-4], zlib.crc32(summary)) != crc:
+    if crc and zlib_ng.crc32(footer[:-4], zlib_ng.crc32(summary)) != crc:
         raise Damaged("the file's index fails its checksum")
     index = Index()
     for opcode, body in _summary_records(summary):

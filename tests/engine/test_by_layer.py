@@ -84,7 +84,7 @@ def test_the_frames_are_those_of_scores_that_are_read_at_once(
 def test_a_fault_while_reading_is_told_and_nobody_waits_for_ever(
     tiny: LoadedModel, layered: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: AttentionRows, *seen: Any) -> None:
+    def broken(self: AttentionRows, *seen: Any, **more: Any) -> None:
         raise ZeroDivisionError("while reading")
 
     monkeypatch.setattr(AttentionRows, "take", broken)

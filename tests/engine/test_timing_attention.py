@@ -126,12 +126,12 @@ def test_what_is_told_between_layers_is_no_time_of_the_step(tiny: LoadedModel, m
     waited: list[int] = []
     take = AttentionRows.take
 
-    def slow(self: Any, *seen: Any) -> None:
+    def slow(self: Any, *seen: Any, **more: Any) -> None:
         end = now_ns() + 20_000_000
         while now_ns() < end:
             pass
         waited.append(1)
-        take(self, *seen)
+        take(self, *seen, **more)
 
     bench = Stamping(tiny, EngineConfig(slots=1, kv_memory=SMALL, time_every=1))
     now_ns = bench.core.timing.stopwatch._now_ns

@@ -208,7 +208,7 @@ def test_a_timed_step_that_was_interrupted_is_not_said_to_lack_anything(
         calls.append(1)
         if len(calls) == 6:  # in the third of four layers
             raise KeyboardInterrupt
-        take(self, *seen)
+        take(self, *seen, **more)
 
     monkeypatch.setattr(AttentionRows, "take", interrupted)
     with pytest.raises(KeyboardInterrupt):
