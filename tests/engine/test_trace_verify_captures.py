@@ -204,7 +204,7 @@ def test_a_timed_step_that_was_interrupted_is_not_said_to_lack_anything(
         bench.step()
     take, calls = AttentionRows.take, []
 
-    def interrupted(self: AttentionRows, *seen: Any) -> None:
+    def interrupted(self: AttentionRows, *seen: Any, **more: Any) -> None:
         calls.append(1)
         if len(calls) == 6:  # in the third of four layers
             raise KeyboardInterrupt
