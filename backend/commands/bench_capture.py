@@ -38,7 +38,7 @@ def _shapes(value: str) -> list[str]:
 def capture(
     model: options.Model = "smollm2",
     only: Annotated[str, typer.Option(help="Which shapes, with commas between.")] = NAMES.replace(" ", ""),
-    tokens: Annotated[int, typer.Option(help="Tokens a generation.", min=8)] = 32,
+    tokens: Annotated[int, typer.Option(help="Tokens a generation; 15 at most after a long prompt.", min=8)] = 32,
     rounds: Annotated[int, typer.Option(help="Rounds; each runs every level once.", min=1)] = 5,
     seconds: Annotated[
         float, typer.Option(help="Most seconds a shape takes: it ends with the round that it is in.", min=0)
@@ -50,7 +50,8 @@ def capture(
 
     \b
     shortx1, shortx8  1 and 8 streams that begin with 16 tokens
-    2000x1, 2000x8    1 and 8 streams with 2,000 tokens before them, computed once and found in the cache by all
+    2000x1, 2000x8    1 and 8 streams with 2,000 tokens before them, computed once and found in the cache by all; their
+                      answers have 15 tokens at most, so that each contestant finds the cache as the one before did
 
     Bars: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it computes the lens and
     attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers with

@@ -17,11 +17,20 @@ from engine.errors import TokenwalkError
 
 LEVELS: tuple[Level, ...] = ("off", "light", "follow", "full")
 BASE: Level = "off"
-SHORT = 16
-"""Tokens of a short prompt: no more than a KV block, so that it is never found in the prefix cache."""
+BLOCK = 16
+"""Tokens of a KV block."""
 
-LEFT_TO_COMPUTE = 32
-"""Most tokens of a long prompt that a contestant computes itself: the last, unfinished blocks."""
+SHORT = BLOCK
+"""Tokens of a short prompt: no more than a block, so that it is never found in the prefix cache."""
+
+LONG = 2000 + 1
+"""Tokens of a long prompt: whole KV blocks, which are found in the prefix cache, and one token more, the only one that a
+contestant computes."""
+
+MOST_AFTER_LONG = BLOCK - 1
+"""Most tokens of an answer to a long prompt. It fills no block, so nothing of it is found or kept: one that is kept would
+lie where the next contestant's keys would have to go on, and every other one would have its keys in two places, which
+takes half as long again."""
 
 
 def most_cost(level: str, streams: int) -> float | None:
@@ -47,7 +56,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        return f"{'short' if self.context == SHORT else self.context}x{self.streams}"
+        return f"{'short' if self.context == SHORT else self.context // BLOCK * BLOCK}x{self.streams}"
 
     @property
     def positions(self) -> int:
@@ -55,7 +64,7 @@ class Shape:
         return self.streams * self.context
 
 
-SHAPES = tuple(Shape(streams=streams, context=context) for context in (SHORT, 2000) for streams in (1, 8))
+SHAPES = tuple(Shape(streams=streams, context=context) for context in (SHORT, LONG) for streams in (1, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,7 @@ class CaptureBench:
     Args:
         engine: ours, with a bus that encodes and records.
         shape: what is generated.
-        tokens: of each answer.
+        tokens: of each answer, at most.
         peer: something else to measure beside, by its name.
     """
 
@@ -120,6 +129,10 @@ class CaptureBench:
     _bytes: int = 0
     _computed: int = 0
     """Prompt tokens that were not found in the cache."""
+
+    def __post_init__(self) -> None:
+        if self.shape.context > SHORT:
+            self.tokens = min(self.tokens, MOST_AFTER_LONG)
 
     def run(self, rounds: int, seconds: float) -> Iterator[None]:
         """Compute the prompts, warm up, and run the rounds; yields after each, and once before the first.
@@ -182,7 +195,7 @@ class CaptureBench:
             self._ids = ids
         if ids != self._ids:
             raise TokenwalkError(f"level {level} generated other tokens: the speeds cannot be compared")
-        if self.shape.context > SHORT and self._computed > len(prompts) * LEFT_TO_COMPUTE:
+        if self.shape.context > SHORT and self._computed > len(prompts) * BLOCK:
             raise TokenwalkError(
                 f"{self._computed} tokens of the prompts were computed again: the KV memory does not hold them all"
             )

@@ -170,6 +170,7 @@ class Recorder:
     def _write(self, frame: Frame) -> None:
         if self._writer.bytes_written > self._part_bytes:
             self._next_part()
+        self._writer.hurry = self._queued_bytes > self._queue_bytes // 2
         self._writer.add(frame)
         with self._changed:
             self._queued_bytes -= frame.size + _PER_FRAME_BYTES

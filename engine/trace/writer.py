@@ -35,7 +35,7 @@ from engine.codec import Frame, parse
 from engine.errors import TraceError
 from engine.events import KINDS
 from engine.trace import layout
-from engine.trace.page_cache import PageCache
+from engine.trace.sink import Sink
 from engine.trace.stored import stored_frame
 
 # Level 1 costs 1.1 ms a megabyte and saves 6–25 % of arrays and 80 % of JSON; level 3 costs up to four times as much
@@ -90,6 +90,8 @@ class TraceWriter:
                 stored as they are.
         """
         self.path = Path(path)
+        self.hurry = False
+        """Whether more waits to be written than should: then what the disk would take a while for is put into memory."""
         self.bytes_written = 0
         self.frames_written = 0
         """Frames in chunks that have been written whole."""
@@ -112,7 +114,7 @@ class TraceWriter:
             self._file = open(self.path, mode, buffering=0)  # noqa: SIM115 - closed by finish and abandon
         except OSError as error:
             raise TraceError(f"cannot write the trace {self.path}: {error.strerror}; give another path") from error
-        self._page_cache = PageCache(self._file.fileno())
+        self._sink = Sink(self._file)
 
     def add(self, frame: Frame) -> None:
         """Put a frame into the open chunk.
@@ -189,7 +191,7 @@ class TraceWriter:
                 self._write(layout.record_bytes(DataEnd(data_section_crc=0)))
                 self._write(self._summary())
         finally:
-            self._file.close()
+            self._sink.close()
 
     @property
     def deleted(self) -> bool:
@@ -204,8 +206,7 @@ class TraceWriter:
         if not self._file.closed:
             with suppress(OSError):  # the reader copes with a torn end
                 self._file.truncate(self.bytes_written)
-            with suppress(OSError):
-                self._file.close()
+            self._sink.close()
 
     def _begin(self, frame: Frame) -> None:
         if frame.kind != "run.header":
@@ -268,9 +269,5 @@ class TraceWriter:
         return body + footer + layout.MAGIC
 
     def _write(self, *parts: bytes | memoryview) -> None:
-        for part in parts:  # not joined: an array would be copied once more
-            rest = memoryview(part)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+        self._sink.write(list(parts), self.bytes_written, hurry=self.hurry)
         self.bytes_written += sum(map(len, parts))  # of what is there whole: `abandon` cuts off the rest
-        self._page_cache.written(self.bytes_written)
