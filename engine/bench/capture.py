@@ -24,13 +24,13 @@ SHORT = BLOCK
 """Tokens of a short prompt: no more than a block, so that it is never found in the prefix cache."""
 
 LONG = 2000 + 1
-"""Tokens of a long prompt: whole KV blocks, which are found in the prefix cache, and one token more, the only one that a
-contestant computes."""
+"""Tokens of a long prompt: whole KV blocks, which are found in the prefix cache, and one token more, the only one that
+a contestant computes."""
 
 MOST_AFTER_LONG = BLOCK - 1
-"""Most tokens of an answer to a long prompt. It fills no block, so nothing of it is found or kept: one that is kept would
-lie where the next contestant's keys would have to go on, and every other one would have its keys in two places, which
-takes half as long again."""
+"""Most tokens of an answer to a long prompt. It fills no block, so nothing of it is found or kept: one that is kept
+would lie where the next contestant's keys would have to go on, and every other one would have its keys in two places,
+which takes half as long again."""
 
 
 def most_cost(level: str, streams: int) -> float | None:

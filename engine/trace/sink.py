@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 from contextlib import suppress
-from io import FileIO
+from typing import IO, Any
 
 BLOCK = 4096
 """What is written past the cache begins and ends at multiples of this, in the file and in memory."""
@@ -38,7 +38,7 @@ class Sink:
         file: unbuffered, open for writing, at its end.
     """
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: IO[Any]) -> None:
         self._file = file
         self._direct: int | None = None
         self._refused = not hasattr(os, "O_DIRECT")

@@ -91,7 +91,7 @@ class TraceWriter:
         """
         self.path = Path(path)
         self.hurry = False
-        """Whether more waits to be written than should: then what the disk would take a while for is put into memory."""
+        """Whether more waits to be written than should: then memory takes what the disk would take a while for."""
         self.bytes_written = 0
         self.frames_written = 0
         """Frames in chunks that have been written whole."""
