@@ -87,7 +87,7 @@ class TraceWriter:
         Args:
             facts: go into the metadata record, such as the number of the part or the request that was cut out.
             live: whether a run is written while it happens, which compressing its arrays would slow down: they are
-                stored as they are.
+                stored as they are, and past the system's cache.
         """
         self.path = Path(path)
         self.hurry = False
@@ -114,7 +114,7 @@ class TraceWriter:
             self._file = open(self.path, mode, buffering=0)  # noqa: SIM115 - closed by finish and abandon
         except OSError as error:
             raise TraceError(f"cannot write the trace {self.path}: {error.strerror}; give another path") from error
-        self._sink = Sink(self._file)
+        self._sink = Sink(self._file, cached=not live)
 
     def add(self, frame: Frame) -> None:
         """Put a frame into the open chunk.

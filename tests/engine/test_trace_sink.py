@@ -122,3 +122,16 @@ def test_what_went_through_the_cache_is_let_go_of(tmp_path: Path, monkeypatch: p
         sink.write([b"x" * 70], at, hurry=True)
     sink.close()
     assert told == [0, 100, 200, 300, 400, 0, 500, 100, 600, 200]
+
+
+def test_what_will_be_read_soon_stays_in_the_cache(
+    tmp_path: Path, past: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(sink_module, "PIECE", 100)
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, start, *_: told.append(start), raising=False)
+    sink = Sink(open(tmp_path / "f", "xb", buffering=0), cached=True)  # noqa: SIM115
+    sink.write([bytes(4 * BLOCK)], 0)
+    sink.close()
+    assert not past
+    assert not told
