@@ -230,7 +230,7 @@ def _separately(taps: Taps, plain: list[np.ndarray], finding: Finding) -> dict[t
     rows_by_layer: dict[tuple[int, int], np.ndarray] = {}
     for (start, stop), expected in zip(PASSES, plain, strict=True):
         row = Row(sequence, start, stop, "prefill")
-        [(logits, captured)] = forward.run([(row, mx.array(TOKENS[start:stop]), list(range(stop - start)))])
+        [(logits, captured)] = forward.lay_out([(row, mx.array(TOKENS[start:stop]), list(range(stop - start)))])()
         mx.eval(forward.written(sequence))
         assert captured is not None
         finding.residual &= captured.stream is not None or not taps.structure.stream
@@ -269,7 +269,7 @@ def _batched(taps: Taps, plain: list[np.ndarray], alone: dict[tuple[int, int], n
             (Row(long, start, stop, "prefill"), mx.array(TOKENS[start:stop]), list(range(stop - start))),
             (Row(short, number, number + 1, "prefill"), mx.array([TOKENS[-number]]), []),
         ]
-        logits, captured = forward.run(asked)[0]
+        logits, captured = forward.lay_out(asked)()[0]
         assert captured is not None
         if logits is not None:
             given = _host(logits)

@@ -36,7 +36,7 @@ def timed(taps: Taps, asked: list[Rows]) -> set[str]:
         for number, rows in enumerate(asked):
             start = time.perf_counter_ns()
             with stopwatch.running(choosing=rows[0][0].chooses) if watched else nullcontext():
-                ((given, _),) = forward.run(rows)
+                ((given, _),) = forward.lay_out(rows)()
             mx.eval(forward.written(rows[0][0].sequence), *([] if given is None else [given]))
             if given is not None:
                 logits.append(np.array(given.astype(mx.float32)))

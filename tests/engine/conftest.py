@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.config import EngineConfig
 from engine.models import LoadedModel, load
 from engine.notebook import Walk
+from engine.sampling import Sampler
 
 MakeWalk = Callable[..., Walk]
 
@@ -37,3 +40,17 @@ def walk(tiny: LoadedModel) -> Iterator[MakeWalk]:
     yield make
     for each in reversed(made):
         each.close()
+
+
+@pytest.fixture
+def logits_seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Every row of logits that a token was chosen from."""
+    seen: list[bytes] = []
+    choose = Sampler.choose
+
+    def spy(self: Sampler, logits: np.ndarray, *args: Any, **kwargs: Any) -> Any:
+        seen.append(np.array(logits).tobytes())
+        return choose(self, logits, *args, **kwargs)
+
+    monkeypatch.setattr(Sampler, "choose", spy)
+    return seen

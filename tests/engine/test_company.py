@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from engine.capture import CapturePlan
@@ -15,7 +14,6 @@ from engine.config import EngineConfig
 from engine.events import RequestPreempted, StepFinished, StepStarted
 from engine.models import LoadedModel
 from engine.request import SamplingParams
-from engine.sampling import Sampler
 from tests.engine import trace_run
 from tests.engine.test_batching import Bench, play, scenario
 from tests.engine.test_trace_verify_serving import failed
@@ -66,17 +64,9 @@ def told(loaded: LoadedModel, plan: Any, draws: bool, store: str, seen: list[byt
 @pytest.mark.parametrize("store", ["paged", "prealloc", "concat"])
 @pytest.mark.parametrize("draws", [False, True])
 def test_who_watches_changes_neither_who_meets_whom_nor_a_bit_of_any_logit(
-    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch, draws: bool, store: str
+    tiny: LoadedModel, logits_seen: list[bytes], draws: bool, store: str
 ) -> None:
-    seen: list[bytes] = []
-    choose = Sampler.choose
-
-    def spy(self: Sampler, logits: np.ndarray, *args: Any, **kwargs: Any) -> Any:
-        seen.append(np.array(logits).tobytes())
-        return choose(self, logits, *args, **kwargs)
-
-    monkeypatch.setattr(Sampler, "choose", spy)
-    plain = told(tiny, "off", draws, store, seen)
+    plain = told(tiny, "off", draws, store, logits_seen)
     reasons = [reason for _, reason in plain["answers"]]
     assert "stop" in reasons, "some were meant to end before their length"
     assert plain["timed"] == 0
@@ -85,7 +75,7 @@ def test_who_watches_changes_neither_who_meets_whom_nor_a_bit_of_any_logit(
     if store == "paged":
         assert plain["preempted"], "the pool was meant to be too small"
     for plan in PLANS:
-        watched = told(tiny, plan, draws, store, seen)
+        watched = told(tiny, plan, draws, store, logits_seen)
         if "kernels" in plan:
             assert watched["timed"], "steps were meant to be timed"
         for what in ("steps", "unused", "answers", "logits"):
@@ -110,3 +100,19 @@ def test_a_run_whose_steps_are_all_timed_and_whose_requests_are_cancelled_verifi
     assert [sequence.finish_reason for sequence in sequences].count("cancelled") == 3
     assert {event.timing for event in bench.events if isinstance(event, StepFinished)} == {"barriers"}
     assert failed(tmp_path, bench.events) == []
+
+
+@pytest.mark.model
+def test_who_watches_changes_no_bit_of_the_built_in_models_logits_either(
+    smollm2: LoadedModel, logits_seen: list[bytes]
+) -> None:
+    outcomes = []
+    for plan in ("off", "light", "follow", {"level": "full", "kernels": 3}):
+        logits_seen.clear()
+        bench = Company(smollm2, EngineConfig(slots=4, prefill_budget=40, kv_memory=2**26))
+        bench.plan, bench.draws = CapturePlan.parse(plan), True
+        sequences = [bench.add([*range(1000, 1000 + length)], 7 + length % 4) for length in (3, 60, 21, 38, 9)]
+        bench.run()
+        bench.core.close()
+        outcomes.append(([bench.answer(sequence) for sequence in sequences], list(logits_seen)))
+    assert all(outcome == outcomes[0] for outcome in outcomes[1:])

@@ -95,7 +95,7 @@ def test_a_model_that_runs_its_requests_apart_is_tested_too(tiny: LoadedModel) -
     for number in range(2 * EVERY):
         start, stop = (0, 4) if number == 0 else (number + 3, number + 4)
         row = Row(sequence, start, stop, "prefill")
-        ((_, captured),) = forward.run([(row, mx.array(list(range(start, stop))), list(range(stop - start)))])
+        ((_, captured),) = forward.lay_out([(row, mx.array(list(range(start, stop))), list(range(stop - start)))])()
         mx.eval(forward.written(sequence))
         assert captured is not None
         if captured.evidence is not None:
