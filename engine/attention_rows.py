@@ -88,7 +88,8 @@ class AttentionRows:
             frame = self.whole.get(index)
             if frame is not None:
                 rows = block[:, :, index - start, : frame.shape[-1]]
-                if ours and rows.shape == frame.shape and rows.dtype == frame.dtype and rows.flags.c_contiguous:
+                is_frame = (rows.shape, rows.dtype) == (frame.shape, frame.dtype) and block.flags.c_contiguous
+                if ours and is_frame and block.shape[2] == 1:
                     self.whole[index] = rows
                 else:
                     frame[place] = rows

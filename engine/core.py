@@ -111,6 +111,8 @@ class EngineCore:
             unused = self._begun.pop(number)
             proof = self._report.proof.fields()
             self._emit(StepFinished(step=number, build_ns=0, eval_ns=0, wait_ns=0, unused_rows=unused, **proof))
+        self._do_what_is_left()
+        self._runner.wipe()  # nobody has looked at what the lost steps wrote
 
     def step(self) -> None:
         """Submit the next step if there is one, and take in the one before.
@@ -236,6 +238,8 @@ class EngineCore:
         for result in used:
             if result.logits is None and not result.sound:
                 self._unsound(result.row)
+        for result in unused:
+            self._report.unused(result.row.sequence)
         if not all(result.sound for result in unused):
             self._left.append(self._runner.wipe)
         capture_ns = time.perf_counter_ns() - sampled + step.paused_ns

@@ -55,6 +55,10 @@ class CaptureReport:
             position = captured.positions[captured.evidence.index]
             self.proof.test(captured.evidence, rows.tested_weights, sequence.id, position)
 
+    def unused(self, sequence: Sequence) -> None:
+        """A row had its pass, and its request had ended when it came."""
+        self._faults.pop(sequence.id, None)
+
     def captured(self, step: int, sequence: Sequence, captured: Captured) -> str | None:
         """Emit a frame of each kind for each captured position.
 

@@ -223,6 +223,9 @@ class Runner:
         step.done_at = time.perf_counter_ns()
         step.paused_ns = stopwatch.paused_ns
         step.eval_ns = step.done_at - start - step.paused_ns
+        for stream in _large(results):  # it is looked at a step later, and would take the room that that one needs
+            stream.read_all()
+        step.paused_ns += time.perf_counter_ns() - step.done_at
         return step
 
     def _run(self, laid: Laid) -> list[RowResult]:

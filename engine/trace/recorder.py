@@ -123,9 +123,9 @@ class Recorder:
             self._closing = True
             self._changed.notify_all()
         while self._thread.is_alive() and self.failure is None:
-            before = self.bytes_written
+            writer, before = self._writer, self._writer.taken
             self._thread.join(self._patience_s)
-            if self._thread.is_alive() and self.bytes_written == before:
+            if self._thread.is_alive() and self._writer is writer and writer.taken == before:
                 self._fail(self._stall())
 
     # --- on the writer's thread ---------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Recorder:
     def _write(self, frame: Frame) -> None:
         if self._writer.bytes_written > self._part_bytes:
             self._next_part()
-        self._writer.hurry = self._queued_bytes > self._queue_bytes // 2
+        self._writer.hurry = self._closing or self._queued_bytes > self._queue_bytes // 2
         self._writer.add(frame)
         with self._changed:
             self._queued_bytes -= frame.size + _PER_FRAME_BYTES

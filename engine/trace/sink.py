@@ -37,6 +37,9 @@ class Sink:
     Args:
         file: unbuffered, open for writing, at its end.
         cached: whether it is to stay in the system's cache, since somebody will read it soon.
+
+    Attributes:
+        taken: bytes that the system has taken so far, those of a write under way included.
     """
 
     def __init__(self, file: IO[Any], *, cached: bool = False) -> None:
@@ -46,6 +49,7 @@ class Sink:
         """Whether the system has no way past the cache, or not for this file."""
         self._stage: memoryview | None = None
         self._told = 0
+        self.taken = 0
 
     def write(self, parts: list[bytes | memoryview], at: int, *, hurry: bool = False) -> None:
         """Write parts one after the other from an offset on, which is the file's end.
@@ -70,15 +74,22 @@ class Sink:
         self._write(rest.read(memoryview(bytearray(at + size - end))))
 
     def close(self) -> None:
-        """Close what was opened here, and the file. Never raises."""
-        for close in (self._file.close, self._close_direct):
-            with suppress(OSError):
-                close()
+        """Close what was opened here, and the file.
+
+        Raises:
+            OSError: when the disk tells only now that it has not taken everything.
+        """
+        try:
+            self._close_direct()
+        finally:
+            self._file.close()
 
     def _write(self, part: bytes | memoryview) -> None:
         rest = memoryview(part)
         while rest:
-            rest = rest[self._file.write(rest) :]
+            written = self._file.write(rest)
+            self.taken += written
+            rest = rest[written:]
 
     def _can_go_past(self) -> bool:
         if self._direct is None and not self._refused:
@@ -100,6 +111,7 @@ class Sink:
                     raise
                 self._refused = True
             else:
+                self.taken += written
                 blocks, at = blocks[written:], at + written
         if blocks:
             self._file.seek(at)
@@ -119,7 +131,8 @@ class Sink:
 
     def _advise(self, start: int) -> None:
         if start >= 0 and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._file.fileno(), start, PIECE, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # it is advice: who cannot take it has lost nothing
+                os.posix_fadvise(self._file.fileno(), start, PIECE, os.POSIX_FADV_DONTNEED)
 
 
 class _Parts:

@@ -194,6 +194,11 @@ class TraceWriter:
             self._sink.close()
 
     @property
+    def taken(self) -> int:
+        """Bytes that the operating system has taken, those of a chunk that is being written included."""
+        return self._sink.taken
+
+    @property
     def deleted(self) -> bool:
         """Whether the file being written has no name any more."""
         try:
@@ -206,7 +211,8 @@ class TraceWriter:
         if not self._file.closed:
             with suppress(OSError):  # the reader copes with a torn end
                 self._file.truncate(self.bytes_written)
-            self._sink.close()
+            with suppress(OSError):
+                self._sink.close()
 
     def _begin(self, frame: Frame) -> None:
         if frame.kind != "run.header":

@@ -12,10 +12,12 @@ import pytest
 from engine.capture import CapturePlan
 from engine.config import EngineConfig
 from engine.events import RequestPreempted, StepFinished, StepStarted
+from engine.kv.paged import PagedStore
 from engine.models import LoadedModel
 from engine.request import SamplingParams
+from engine.runner import Runner
 from tests.engine import trace_run
-from tests.engine.test_batching import Bench, play, scenario
+from tests.engine.test_batching import SMALL, Bench, play, scenario
 from tests.engine.test_trace_verify_serving import failed
 
 PLANS: tuple[Any, ...] = ("light", "follow", "full", {"level": "off", "kernels": 1}, {"level": "follow", "kernels": 2})
@@ -100,6 +102,25 @@ def test_a_run_whose_steps_are_all_timed_and_whose_requests_are_cancelled_verifi
     assert [sequence.finish_reason for sequence in sequences].count("cancelled") == 3
     assert {event.timing for event in bench.events if isinstance(event, StepFinished)} == {"barriers"}
     assert failed(tmp_path, bench.events) == []
+
+
+def test_a_timed_step_that_is_interrupted_leaves_nothing_undone(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that ended meanwhile has given its blocks back: what it wrote must be wiped before others read it."""
+    bench = Company(tiny, EngineConfig(slots=2, kv_memory=SMALL, time_every=4))
+    bench.plan, bench.draws = CapturePlan.parse("follow"), False
+    sequences = [bench.add([5, 6, 7], 20), bench.add([8, 9], 20)]
+    wiped: list[int] = []
+    monkeypatch.setattr(Runner, "timed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(PagedStore, "wipe", lambda self, runs: wiped.append(1))
+    with pytest.raises(KeyboardInterrupt):
+        bench.run()
+    bench.core.give_up(sequences)
+    assert wiped
+    assert not bench.core._left
+    assert not bench.core._runner._pending
+    bench.core.close()
 
 
 @pytest.mark.model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 from pathlib import Path
@@ -135,3 +136,29 @@ def test_what_will_be_read_soon_stays_in_the_cache(
     sink.close()
     assert not past
     assert not told
+
+
+class FailsAtItsEnd(io.FileIO):
+    """A file on a disk that says only when it is closed that it did not take everything, as network disks do."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+def test_a_disk_that_fails_at_the_end_is_told(tmp_path: Path, past: list[tuple[int, int]]) -> None:
+    sink = Sink(FailsAtItsEnd(tmp_path / "f", "xb"))
+    sink.write([bytes(4 * BLOCK)], 0)
+    assert sink.taken == 4 * BLOCK
+    with pytest.raises(OSError, match="quota"):
+        sink.close()
+
+
+def test_advice_that_is_not_taken_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(sink_module, "PIECE", 100)
+    monkeypatch.setattr(os, "posix_fadvise", refuse, raising=False)
+    write_all(tmp_path / "f", 1)
