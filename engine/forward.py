@@ -8,7 +8,6 @@ its caches hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from engine.kv.ragged import RaggedBatch, Seen
 from engine.kv.store import KVStore, RowSpan, Run
 from engine.memory import Memory
 from engine.proof import Turns
+from engine.runner import Pass
 from engine.scheduler import Row
 from engine.sequence import Sequence
 from engine.stream import stream_of
@@ -32,8 +32,6 @@ from engine.taps import Tape, Taps
 Request = tuple[Row, mx.array, list[int]]
 """A row, its `[L]` tokens, and the indices of the positions to capture."""
 Outcome = tuple[mx.array | None, Captured | None]
-Pass = Callable[[], list[Outcome]]
-"""Runs rows that have been laid out, once."""
 
 
 class BatchedForward:

@@ -124,7 +124,7 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
     console, machine = Console(), facts["machine"]
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
-        f"{facts['tokens']} tokens greedily, medians of interleaved rounds",
+        f"up to {facts['tokens']} tokens greedily, medians of interleaved rounds",
         soft_wrap=True,
     )
     table = Table("streams × context", "level", "tokens/s", "÷ off", "range", "bytes/token", "bar")

@@ -138,7 +138,8 @@ class Proofs(Checker):
         if check is not None:
             where = f"{check['request']} position {check['position']} layer {check['layer']}"
             if not np.isfinite(check["largest"]):  # what the kernel gave is no number: there is nothing to compare
-                self._no_numbers[check["request"]] = where
+                if self._ended.get(check["request"]) != "cancelled":  # or it was given up before anybody had looked
+                    self._no_numbers[check["request"]] = where
                 return
             self._worst = max(self._worst, check["error"])
             right = check["error"] <= self._slack * max(1.0, check["largest"])  # NaN fails
@@ -147,8 +148,7 @@ class Proofs(Checker):
     def results(self) -> Iterator[Check]:
         for request, where in self._no_numbers.items():
             reason = self._ended.get(request, "error")  # where its end is not in the file, nothing can be said
-            right = reason in ("error", "cancelled")  # it may be given up before anybody has looked
-            self._values.expect(right, f"{where} is no number, and the request ended with {reason}")
+            self._values.expect(reason == "error", f"{where} is no number, and the request ended with {reason}")
         tested = f"{self._values.checked} rows tested as they ran, worst difference {self._worst:.1e}"
         yield self._values.check(tested if self._values.checked else "no row was tested as it ran")
         yield self._rows.check(f"{self._rows.checked} steps" if self._rows.checked else "no step says")
