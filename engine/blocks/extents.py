@@ -44,6 +44,10 @@ class FreeSpace:
         """Whether an extent starts at this very block."""
         return start in self._by_start
 
+    def size_at(self, start: int) -> int:
+        """Blocks in the extent that starts at this very block; 0 when there is none."""
+        return self._by_start.get(start, NOTHING).size
+
     @property
     def largest(self) -> int:
         """Blocks in the largest extent; 0 when nothing is free."""

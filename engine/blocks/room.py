@@ -2,6 +2,9 @@
 
 A request that looks for room gets a stretch of free blocks ahead of it, as long as it is expected to need, and uses it
 up from the front. Others leave what is ahead of it alone while anything else can be had, and no longer.
+
+Who begins goes behind who began last: requests that decode together then lie evenly apart, and one call of the kernel
+reads them all (`engine.kv.even`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ class Room:
         self.open = FreeSpace(blocks)
         self.keepers: dict[BlockTable, None] = {}
         """The tables that have something ahead."""
+        self._newest: BlockTable | None = None
+        """The table that began last."""
 
     def extents(self) -> list[Extent]:
         """All free blocks, in order, in as few stretches as there are."""
@@ -50,7 +55,9 @@ class Room:
     def _look(self, table: BlockTable, want: int) -> None:
         """Put free blocks ahead of a table: `want` of them if there is such a stretch."""
         if self.open:
-            start = table.next_block if table.next_block in self.open else self.open.best_fit(want)
+            start = table.next_block
+            if start not in self.open:
+                start = self.open.best_fit(want) if table.blocks else self._beginning(table, want)
             self._set_ahead(table, self.open.take(start, want))
         elif self.keepers:
             # The rear half of what the best provided has ahead: so both can go on without a break for a while.
@@ -61,6 +68,14 @@ class Room:
             self._set_ahead(table, Extent(middle, stop))
         else:
             raise LookupError("no block is free")
+
+    def _beginning(self, table: BlockTable, want: int) -> int:
+        """Where a table begins: behind the one that did so last; when that has ended, where most room is for others."""
+        last, self._newest = self._newest, table
+        if last is None or not last.blocks:
+            return self.open.best_fit(self.open.largest)
+        behind = last.ahead.stop if last.ahead.size else last.next_block
+        return behind if self.open.size_at(behind) >= want else self.open.best_fit(want)
 
     def _set_ahead(self, table: BlockTable, extent: Extent) -> None:
         table.ahead = extent if extent.size else NOTHING

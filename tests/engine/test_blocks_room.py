@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from statistics import mean
 
 import pytest
@@ -50,19 +51,46 @@ def test_what_is_kept_for_one_request_goes_to_another_when_nothing_else_is_free(
     world.settle()
 
 
-def test_a_request_outside_its_own_stretch_takes_the_smallest_one_that_is_long_enough() -> None:
-    world = World(12)
-    for name, size in (("a", 12), ("b", 4), ("c", 8), ("d", 4)):
+def test_a_request_takes_the_smallest_stretch_that_is_long_enough_where_none_is_behind_the_newest() -> None:
+    world = World(13)
+    for name, size in (("a", 12), ("b", 4), ("c", 8), ("d", 4), ("e", 16), ("f", 8)):
         world.open(name, count(ord(name) * 100, size), size)
         world.run(name, size, store=False)
-    world.close("a")  # free: 0–2
-    world.close("c")  # free: 4–5, and 7–11 behind d
-    world.open("e", count(0, 8), 8)
-    world.run("e", 8)
-    assert list(world.pool.table("e")) == [4, 5]
-    world.open("f", count(50, 16), 16)
-    world.run("f", 16)
-    assert list(world.pool.table("f")) == [7, 8, 9, 10]
+    for name in "ace":
+        world.close(name)  # free: 0–2, 4–5 and 7–10, and f has the last two
+    world.open("g", count(0, 8), 8)
+    world.run("g", 8)
+    assert list(world.pool.table("g")) == [4, 5]
+    world.open("h", count(50, 16), 16)
+    world.run("h", 16)
+    assert list(world.pool.table("h")) == [7, 8, 9, 10]
+
+
+def test_who_begins_goes_behind_who_began_last_also_where_another_stretch_fits_better() -> None:
+    world = World(16)
+    for name in "abc":
+        world.open(name, count(ord(name) * 100, 4), 8)
+        world.run(name, 4)
+    world.close("a", keep=False)  # free: 0 and 1, just what the next one looks for, and 6–15
+    world.open("d", count(0, 8), 8)
+    world.run("d", 8)
+    assert list(world.pool.table("d")) == [6, 7]
+
+
+@pytest.mark.parametrize("before", [5, 7])
+def test_requests_that_come_together_when_all_others_have_ended_lie_evenly_apart(before: int) -> None:
+    """In the smallest stretch that holds the first of them the last ones might find no room."""
+    world, names = World(44), [f"r{i}" for i in range(4)]
+    world.answer("kept", count(0, 4 * before))  # which stays cached, and divides the pool
+    world.open("gone", count(1000, 60), 60)
+    world.run("gone", 60, store=False)
+    world.answer("kept, too", count(2000, 4))
+    world.close("gone")
+    for i, name in enumerate(names):
+        world.open(name, count(3000 + 100 * i, 4), 17)
+        world.run(name, 4)
+    starts = [world.pool.runs(name, 4)[0][0] for name in names]
+    assert [after - start for start, after in pairwise(starts)] == [20, 20, 20]
 
 
 def test_a_request_goes_on_right_behind_its_last_block_where_it_can_though_another_stretch_fits_better() -> None:
