@@ -12,6 +12,9 @@ from engine.capture_schedule import KEPT_WEIGHTS, SUMMARISED, WHOLE, CaptureSche
 from engine.events import Attention, AttentionSummary
 from engine.summary import summarise
 
+MISSED = 0.5
+"""A row whose sum differs from 1 by more than this has its weight elsewhere."""
+
 
 @dataclass(slots=True)
 class AttentionRows:
@@ -75,7 +78,8 @@ class AttentionRows:
         errors = np.abs(block.sum(-1) - 1)  # [layers, heads, positions]
         seen, worst = self.errors[start:stop], errors.max((0, 1))  # NaN stays NaN, in both
         np.maximum(seen, worst, out=seen)
-        if self.complete:
+        beyond = block.shape[-1] > min(self.positions[start:stop]) + 1
+        if self.complete and (beyond or not (worst <= MISSED).all()):
             errors = np.where(_elsewhere(block, errors, self.positions[start:stop]), np.nan, errors)
             worst = errors.max((0, 1))
         if self.fault is None and not np.isfinite(worst).all():
@@ -136,7 +140,7 @@ def _elsewhere(block: np.ndarray, errors: np.ndarray, positions: list[int]) -> n
 
     Where all that a position sees is −∞, MLX's kernel spreads the weight over what is hidden: those are no weights.
     """
-    gone: np.ndarray = errors > 0.5
+    gone: np.ndarray = errors > MISSED
     first = min(positions) + 1
     if first < block.shape[-1]:
         hidden = np.arange(first, block.shape[-1]) > np.array(positions)[:, None]

@@ -159,10 +159,10 @@ class Captured:
         self.head_out = {layer: out.astype(mx.float32) for layer, out in wanted_heads.items()}
         if self.evidence is not None and self.evidence.layer not in captures.layers:
             self.evidence = None
-        kept = [index for index, layer in enumerate(self.layers) if layer in captures.layers]
-        if len(kept) < len(self.layers):
+        if not set(self.layers) <= set(captures.layers):
+            kept = [index for index, layer in enumerate(self.layers) if layer in captures.layers]
             self.layers = [self.layers[index] for index in kept]
-            self.pieces = [self.pieces[index] for index in kept]
+            self.pieces = [[*self.pieces[index]] for index in kept]
             self.joined = None
             if self.scores is not None:
                 self.scores = replace(self.scores, softmaxes=[self.scores.softmaxes[index] for index in kept])

@@ -209,12 +209,12 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, origin or hint)
 
 
-def _dumps(value: Any) -> bytes:
+def _dumps(fields: dict[str, Any]) -> bytes:
     """JSON with non-finite floats spelled out. orjson writes those as null, which would lose them."""
-    text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" not in text or _surely_finite(value):
+    text = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
+    if text.count(b"null") == sum(value is None for value in fields.values()) or _surely_finite(fields):
         return text
-    return orjson.dumps(_spell_out(value), option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(_spell_out(fields), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _loads(text: bytes) -> dict[str, Any]:

@@ -296,6 +296,8 @@ class EngineCore:
     ) -> tuple[Token, tuple[FinishReason, str | None] | None]:
         """The token's event, and why the answer ends with it, if it does."""
         tokenizer, token = self._tokenizer, choice.token
+        for candidate in choice.top:
+            candidate["label"] = tokenizer.label(candidate["id"])
         special = tokenizer.is_special(token)
         data = b"" if special else tokenizer.token_bytes(token)
         released = sequence.detokenizer.add(data)
@@ -325,7 +327,7 @@ class EngineCore:
             logprob=choice.logprob,
             entropy_bits=choice.entropy_bits,
             rank=choice.rank,
-            top=[{**candidate, "label": tokenizer.label(candidate["id"])} for candidate in choice.top],
+            top=choice.top,
             stages=choice.stages,
             draw=choice.draw,
         )

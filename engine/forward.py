@@ -166,11 +166,12 @@ class _Call:
         self.layers = sorted(seen)
         self._seen = [seen[layer] for layer in self.layers]
         self.softmaxes = [one.softmax for one in self._seen]
-        self.joined = Joined.of([one.pieces for one in self._seen], self.softmaxes)
+        self._pieces = [one.pieces for one in self._seen]
+        self.joined = Joined.of(self._pieces, self.softmaxes)
 
     def pieces(self) -> list[list[mx.array]]:
-        """By layer, for one of the rows: it lets go of them as it reads."""
-        return [[*one.pieces] for one in self._seen]
+        """By layer, for one of the rows: it lets go of them as it reads. Where all are joined it reads that."""
+        return self._pieces if self.joined is not None else [[*pieces] for pieces in self._pieces]
 
 
 class SeparateForward:

@@ -86,11 +86,11 @@ class CaptureReport:
     ) -> str | None:
         """Emit the residual stream of each position, and what attention wrote to it."""
         stream.read_all()
-        of_row = {name: norms[captured.place] for name, norms in stream.norms.items()}
-        norms = of_row["residual"]
-        wanted, fault = captures.plan.wanted, _no_number(norms, captured.positions)
+        first, none = captured.place.start or 0, [None] * self._visible.layers
+        fault = _no_number(stream.norms["residual"][captured.place], captured.positions)
+        wanted = captures.plan.wanted
         for index, position in enumerate(captured.positions):
-            place = (captured.place.start or 0) + index
+            place = first + index
             vectors, wrote = stream.vectors("residual", place), stream.vectors("attention_out", place)
             assert vectors is not None
             self._residuals.put(sequence.id, position, Kept(vectors, wrote, captured.heads(index)))
@@ -104,14 +104,15 @@ class CaptureReport:
             }
             if "residual" in wanted:
                 data, scale = _stored(vectors, captures.dtype)
+                norms = {name: of_all[place] for name, of_all in stream.listed.items()}
                 self._emit(
                     Residual(
                         **about,
                         data=data,
                         scale=scale,
-                        norms=norms[index].tolist(),
-                        attention_norms=_listed(of_row.get("attention_out"), index, self._visible.layers),
-                        mlp_norms=_listed(of_row.get("mlp_out"), index, self._visible.layers),
+                        norms=norms["residual"],
+                        attention_norms=norms.get("attention_out", none),
+                        mlp_norms=norms.get("mlp_out", none),
                     )
                 )
             if "attention_out" in wanted and wrote is not None:
@@ -141,11 +142,3 @@ def _no_number(norms: np.ndarray, positions: list[int]) -> str | None:
     index, row = faults[0]
     where = "the embedding" if row == 0 else f"the residual after layer {row - 1}"
     return f"{where} holds NaN or infinity at position {positions[index]}"
-
-
-def _listed(norms: np.ndarray | None, index: int, layers: int) -> list[float | None]:
-    """One position of `[positions, layers]`, or that many Nones."""
-    if norms is None:
-        return [None] * layers
-    listed: list[float | None] = norms[index].tolist()
-    return listed

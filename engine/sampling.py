@@ -31,8 +31,8 @@ TOP_CANDIDATES = 20
 FIRST_CANDIDATES = 1024
 """Candidates sorted at first. Sorting the whole vocabulary is ten times dearer, and hardly ever needed."""
 
-MARGIN_LIMIT = 200.0
-"""A logit this far below the largest has probability zero."""
+COLUMN = 64
+"""Logits that are looked at as one until it is known that the largest candidates are among them."""
 
 _threads = threading.local()
 
@@ -203,25 +203,23 @@ def softmax(logits: Floats, temperature: float = 1.0) -> Doubles:
     return scaled
 
 
-def _largest(logits: Floats, count: int, largest: float | None = None) -> Ids:
+def _largest(logits: Floats, count: int) -> Ids:
     """Indices of the `count` largest logits, in falling order; equal ones by index.
 
-    Only logits within a margin of the largest are looked at, widened until there are enough: partitioning the whole
-    vocabulary took half a millisecond, ten times as long as everything else here.
+    The vocabulary is laid out in columns, four times as many as are asked for at least. As many columns hold all of the
+    largest: those with the largest heads. Partitioning the whole vocabulary took half a millisecond, ten times as long
+    as everything else here.
     """
-    margin, ids = 8.0, np.empty(0, np.int64)
-    most = logits.max() if largest is None else np.float32(largest)
-    while ids.size < count and margin < MARGIN_LIMIT:
-        ids = np.flatnonzero(logits > most - np.float32(margin))
-        margin *= 2
-    if ids.size < count:
-        ids = np.arange(logits.size)
-    values = logits[ids]
-    if ids.size > 2 * count:
-        threshold = np.partition(values, ids.size - count)[ids.size - count]
-        ids = ids[values >= threshold]
-        values = logits[ids]
-    order: Ids = ids[np.argsort(-values, kind="stable")][:count]
+    height = max(1, min(COLUMN, logits.size // (4 * count)))
+    width = logits.size // height
+    columns = logits[: height * width].reshape(height, width)
+    heads = np.maximum.reduce(columns, axis=0)
+    least = np.partition(heads, width - count)[width - count]  # that many logits are no smaller than this
+    found = (heads >= least).nonzero()[0]
+    row, column = (columns[:, found] >= least).nonzero()
+    rest = (logits[height * width :] >= least).nonzero()[0] + height * width
+    ids = np.concatenate([row * width + found[column], rest])  # ascending
+    order: Ids = ids[np.argsort(-logits[ids], kind="stable")][:count]
     return order
 
 
@@ -241,20 +239,19 @@ class _Record:
         self._largest = largest
         shifted, exponentials = _scratch(logits.size)
         np.subtract(logits, np.float32(largest), out=shifted)
-        # exp(−200) is 0 in float32: the floor turns −infinity into a term that contributes exactly nothing
-        if shifted.min() < -200:
-            np.maximum(shifted, np.float32(-200), out=shifted)
         np.exp(shifted, out=exponentials)
-        partition = float(exponentials.sum())
+        partition = _sum(exponentials)
         self._log_partition = math.log(partition)
+        with np.errstate(invalid="ignore"):
+            weighted = float(np.dot(exponentials, shifted))
+        if math.isnan(weighted):  # 0 · −∞, of a logit that is −∞: it is to contribute nothing
+            np.maximum(shifted, np.finfo(np.float32).min, out=shifted)
+            weighted = float(np.dot(exponentials, shifted))
         # H = log Z − Σ p·(x − max)
-        expected = float(np.dot(exponentials, shifted)) / partition
-        self._entropy_bits = (self._log_partition - expected) / math.log(2)
-        self._ids = _largest(logits, min(TOP_CANDIDATES, logits.size), largest)
-        raw = [float(p) for p in exponentials[self._ids] / partition]
-        self._stages: list[dict[str, Any]] = [
-            {"name": "raw", "value": None, "kept": logits.size, "mass": 1.0, "probabilities": raw}
-        ]
+        self._entropy_bits = (self._log_partition - weighted / partition) / math.log(2)
+        self._ids = _largest(logits, min(TOP_CANDIDATES, logits.size))
+        self._stages: list[dict[str, Any]] = []
+        self._append("raw", None, logits.size, 1.0, exponentials[self._ids] / partition)
 
     def stage(self, name: str, value: float, kept: int, mass: float, probabilities: Doubles) -> None:
         self._append(name, value, kept, mass, probabilities[self._ids])
@@ -269,28 +266,35 @@ class _Record:
             self._append(name, value, kept, mass, probabilities)
 
     def choice(self, token: int, draw: dict[str, Any]) -> Choice:
-        logits = self._logits
+        ids, logits = self._ids.tolist(), self._logits[self._ids]
+        shown = zip(ids, self._logprobs(logits), logits.tolist(), strict=True)
+        # Where the token is among the leading candidates, so are all that are larger.
+        above = (logits if token in ids else self._logits) > self._logits[token]
         return Choice(
             token=token,
-            logprob=self._logprob(token),
+            logprob=self._logprobs(self._logits[token : token + 1])[0],
             entropy_bits=max(0.0, self._entropy_bits),
-            rank=self._rank(token),
-            top=[{"id": int(i), "logprob": self._logprob(i), "logit": float(logits[i])} for i in self._ids],
+            rank=int(np.count_nonzero(above)) + 1,
+            top=[{"id": id, "logprob": logprob, "logit": logit} for id, logprob, logit in shown],
             stages=self._stages,
             draw=draw,
         )
 
-    def _rank(self, token: int) -> int:
-        """One more than there are larger logits: where it is among the leading candidates, they are all among them."""
-        logits = self._logits[self._ids] if token in self._ids else self._logits
-        return int(np.count_nonzero(logits > self._logits[token])) + 1
+    def _logprobs(self, logits: Floats) -> list[float]:
+        logprobs: list[float] = (logits.astype(np.float64) - self._largest - self._log_partition).tolist()
+        return logprobs
 
-    def _logprob(self, token: int | np.int64) -> float:
-        return float(self._logits[token]) - self._largest - self._log_partition
-
-    def _append(self, name: str, value: float, kept: int, mass: float, probabilities: Doubles) -> None:
-        shown = [float(p) for p in probabilities]
+    def _append(
+        self, name: str, value: float | None, kept: int, mass: float, probabilities: NDArray[np.floating[Any]]
+    ) -> None:
+        shown: list[float] = probabilities.tolist()
         self._stages.append({"name": name, "value": value, "kept": kept, "mass": mass, "probabilities": shown})
+
+
+def _sum(numbers: Floats) -> float:
+    """Column by column at first, which a processor adds up at once; as exact as NumPy's sum, and twice as fast."""
+    whole = numbers.size // COLUMN * COLUMN
+    return float(np.add.reduce(numbers[:whole].reshape(COLUMN, -1), axis=0).sum() + numbers[whole:].sum())
 
 
 def _note(record: _Record | None, name: str, value: float, logits: Floats) -> None:

@@ -6,6 +6,8 @@ What has been put there is let go of: a prompt's 256 positions are 53 MB in the 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from engine.device import mx
 
 import numpy as np
@@ -36,6 +38,7 @@ class Stream:
         layers: how many the model has.
         large: whether it is so large that it is read layer by layer (`engine.by_layer`).
         norms: by name `[captured, layers]` (of `residual` one more): L2 norms, float64, once all has been read.
+        listed: likewise as lists, made when they are first asked for.
     """
 
     def __init__(self, arrays: dict[str, list[mx.array]]) -> None:
@@ -49,6 +52,10 @@ class Stream:
         self._piece = PIECE if self.large else 1
         self._vectors: dict[str, list[np.ndarray]] = {}
         self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
+
+    @cached_property
+    def listed(self) -> dict[str, list[list[float]]]:
+        return {name: norms.tolist() for name, norms in self.norms.items()}
 
     @property
     def outputs(self) -> list[mx.array]:

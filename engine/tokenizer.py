@@ -87,6 +87,7 @@ class Tokenizer:
         self._bos = bos
         self._added = dict(backend.get_added_tokens_decoder())
         self._bytes: dict[int, bytes] = {}
+        self._labels: dict[int, str] = {}
         self.kind = _kind(backend)
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.eos_ids = frozenset(eos_ids) | {
@@ -190,6 +191,14 @@ class Tokenizer:
 
     def label(self, id: int) -> str:
         """The token for display: its text, bytes that are no whole character as ``<0xE6>``; a control token's name."""
+        known = self._labels.get(id)
+        if known is None:
+            known = self._label_of(id)
+            if self._piece(id) is not None:  # of others there is no end
+                self._labels[id] = known
+        return known
+
+    def _label_of(self, id: int) -> str:
         added = self._added.get(id)
         if added is not None:
             return str(added.content)

@@ -39,7 +39,9 @@ def capture(
     model: options.Model = "smollm2",
     only: Annotated[str, typer.Option(help="Which shapes, with commas between.")] = NAMES.replace(" ", ""),
     tokens: Annotated[int, typer.Option(help="Tokens a generation; 15 at most after a long prompt.", min=8)] = 32,
-    rounds: Annotated[int, typer.Option(help="Rounds; each runs every level once.", min=1)] = 5,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds; each runs every level once, what has no bar only in one of four.", min=1)
+    ] = 12,
     seconds: Annotated[
         float, typer.Option(help="Most seconds a shape takes: it ends with the round that it is in.", min=0)
     ] = 240,
@@ -55,7 +57,7 @@ def capture(
 
     Bars: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it computes the lens and
     attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers with
-    output_attentions, where PyTorch is installed.
+    output_attentions, where PyTorch is installed. What has no bar runs in one round of four: it takes ten times as long.
     """
     from engine.device import describe
 
@@ -127,16 +129,17 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
         f"up to {facts['tokens']} tokens greedily, medians of interleaved rounds",
         soft_wrap=True,
     )
-    table = Table("streams × context", "level", "tokens/s", "÷ off", "range", "bytes/token", "bar")
+    table = Table("shape", "level", "tokens/s", "÷ off", "range", "rounds", "bytes/token", "bar")
     for cost in costs:
         low, high = cost.spread
         bar = "" if cost.bar is None else f"≥ {cost.bar:.2f} {'✓' if cost.holds else '✗'}"
         table.add_row(
-            f"{cost.streams} × {cost.context}",
+            cost.shape,
             cost.name,
             f"{cost.rate:.2f}",
             f"{cost.ratio:.3f}",
-            f"{low:.3f}–{high:.3f}",
+            f"{low:.2f}–{high:.2f}",
+            f"{cost.rounds}",
             "" if cost.bytes_per_token is None else f"{cost.bytes_per_token:,.0f}",
             bar,
         )

@@ -79,7 +79,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one contestant did in one shape, over all rounds."""
+    """What one contestant did in one shape, over all rounds that it was in."""
 
     shape: str
     streams: int
@@ -107,7 +107,7 @@ Peer = Callable[[list[list[int]], int], float]
 
 @dataclass(slots=True)
 class CaptureBench:
-    """Rounds of one shape in which every level generates once.
+    """Rounds of one shape in which every level that is held against a bar generates once.
 
     Long prompts are computed once, before the rounds, and found in the prefix cache by every contestant alike: what is
     measured is decoding with that much behind it. Bytes are those of the passes that chose tokens, without
@@ -124,7 +124,8 @@ class CaptureBench:
     shape: Shape
     tokens: int
     peers: dict[str, Peer] = field(default_factory=dict)
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    rounds: list[dict[str, Sample]] = field(default_factory=list)
+    """What was measured, by name. What has no bar takes part in one round of four: it takes longer than all others."""
     _ids: list[list[int]] | None = None
     _bytes: int = 0
     _computed: int = 0
@@ -149,19 +150,20 @@ class CaptureBench:
             yield
             turns: dict[str, Callable[[int], Sample]] = {level: partial(self._ours, prompts, level) for level in LEVELS}
             turns |= {name: partial(self._theirs, prompts, peer) for name, peer in self.peers.items()}
-            for samples in take_turns(turns, rounds, seconds):
-                for name, sample in samples.items():
-                    self.samples.setdefault(name, []).append(sample)
+            unjudged = [name for name in turns if name != BASE and most_cost(name, self.shape.streams) is None]
+            for samples in take_turns(turns, rounds, seconds, seldom=unjudged):
+                self.rounds.append(samples)
                 yield
         finally:
             unsubscribe()
 
     def costs(self) -> list[Cost]:
         """What each contestant did."""
-        return [self._cost(name, self.samples[name]) for name in (*LEVELS, *self.peers)]
+        return [self._cost(name) for name in (*LEVELS, *self.peers)]
 
-    def _cost(self, name: str, samples: list[Sample]) -> Cost:
-        ratios = [sample.rate / base.rate for sample, base in zip(samples, self.samples[BASE], strict=True)]
+    def _cost(self, name: str) -> Cost:
+        rounds = [samples for samples in self.rounds if name in samples]
+        samples, ratios = [one[name] for one in rounds], [one[name].rate / one[BASE].rate for one in rounds]
         most = most_cost(name, self.shape.streams)
         sizes = [sample.bytes_per_token for sample in samples if sample.bytes_per_token is not None]
         return Cost(

@@ -140,8 +140,8 @@ class RaggedBatch:
         softmax: Softmax | None = None
         # Weights of a long prompt would all be there at once, layer upon layer: its scores are made in pieces.
         if (
-            not any(value is not None for value in more.values())
-            and len(pieces_of(list(range(length)), rows * heads, k.shape[2])) == 1
+            (length == 1 or len(pieces_of(list(range(length)), rows * heads, k.shape[2])) == 1)
+            and all(value is None for value in more.values())
             and made_like_the_kernel(kernel, heads, kv_heads, width, q.dtype)
         ):
             out, weights = attention_and_weights(q, k, v, scale, mask)

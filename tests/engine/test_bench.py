@@ -36,6 +36,11 @@ def test_everybody_has_a_turn_in_every_round_and_the_order_changes() -> None:
     assert len(orders) > 1
 
 
+def test_some_have_a_turn_in_one_round_of_four() -> None:
+    rounds = take_turns({name: lambda number: number for name in "ab"}, 9, seconds=60, seldom="b")
+    assert [sorted(samples) for samples in rounds] == [["a", "b"] if number % 4 == 0 else ["a"] for number in range(9)]
+
+
 def test_time_ends_the_rounds_but_never_before_the_first() -> None:
     assert len(list(take_turns({"a": lambda number: number}, 5, seconds=0))) == 1
 
@@ -93,7 +98,8 @@ def test_the_cost_of_a_level_is_held_against_its_bar() -> None:
         "follow": [9.4, 18.0, 28.0],
         "full": [1.0, 2.0, 3.0],
     }
-    bench.samples = {name: [CaptureSample(rate, 100.0) for rate in each] for name, each in rates.items()}
+    bench.rounds = [{name: CaptureSample(each[at], 100.0) for name, each in rates.items()} for at in range(3)]
+    del bench.rounds[1]["full"], bench.rounds[2]["full"]
     costs = {cost.name: cost for cost in bench.costs()}
     assert list(costs) == ["off", "light", "follow", "full"]
     assert (costs["light"].ratio, costs["light"].bar, costs["light"].holds) == (0.985, 0.98, True)
@@ -119,7 +125,7 @@ def test_every_level_generates_the_same_and_its_bytes_are_counted(context: int) 
     assert sizes[0] > 0
     follow = 4 * 4 * 4 * (context + 3)  # of attention alone: float32, 4 layers, 4 heads
     assert follow < sizes[2] < sizes[0] + 6 * follow + 20_000
-    assert {cost.rounds for cost in costs.values()} == {2}
+    assert {name: cost.rounds for name, cost in costs.items()} == {"off": 2, "light": 2, "follow": 2, "full": 1}
 
 
 def test_prompts_that_the_cache_does_not_hold_are_no_comparison() -> None:
