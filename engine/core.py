@@ -18,6 +18,7 @@ import numpy as np
 from engine.capture_schedule import Visible
 from engine.captured import Captured
 from engine.config import EngineConfig
+from engine.distribution import Distribution
 from engine.events import (
     FinishReason,
     RequestFinished,
@@ -36,7 +37,7 @@ from engine.readings import Readings
 from engine.report import CaptureReport
 from engine.residuals import ResidualStore
 from engine.runner import Laid, RowResult, Runner, Step, Timed
-from engine.sampling import Choice, NonFiniteLogits
+from engine.sampling import Choice, NonFiniteLogits, distributions_of
 from engine.scheduler import Admission, Plan, Preemption, Row, Scheduler
 from engine.sequence import Sequence
 from engine.taps import Taps
@@ -226,10 +227,11 @@ class EngineCore:
         start = time.perf_counter_ns()
         unused = [result for result in step.results if result.row.sequence.finished]
         used = [result for result in step.results if not result.row.sequence.finished]
+        told = _distributions(used)
         for result in used:
             self._stored(result.row)
             if result.logits is not None:
-                self._choose(step, result)
+                self._choose(step, result, told.get(result.row.sequence))
         sampled = time.perf_counter_ns()
         for result in used:
             captured, result.captured = result.captured, None  # let go of before the next step needs the room
@@ -272,13 +274,15 @@ class EngineCore:
         for work in left:
             work()
 
-    def _choose(self, step: Step, result: RowResult) -> None:
+    def _choose(self, step: Step, result: RowResult, distribution: Distribution | None) -> None:
         """Choose a row's next token, say how, and end the request where it ends."""
         sequence = result.row.sequence
         position = len(sequence.tokens)
         chosen_on_device = None if result.token is None else int(result.token)
         try:
-            choice = sequence.sampler.choose(np.asarray(result.logits), position, token=chosen_on_device)
+            choice = sequence.sampler.choose(
+                np.asarray(result.logits), position, token=chosen_on_device, distribution=distribution
+            )
         except NonFiniteLogits as error:
             self._finish(sequence, "error", f"{error}; generation was stopped", keep=False)
             return
@@ -370,6 +374,13 @@ class EngineCore:
             self._emit(SlotReleased(slot=slot, request=sequence.id))
         self._emit(event)
         sequence.deliver(event)
+
+
+def _distributions(results: list[RowResult]) -> dict[Sequence, Distribution]:
+    """Of the rows that choose a token and tell of it, by their requests."""
+    telling = [result for result in results if result.logits is not None and result.row.sequence.sampler.statistics]
+    told = distributions_of([np.asarray(result.logits) for result in telling])
+    return {result.row.sequence: distribution for result, distribution in zip(telling, told, strict=True)}
 
 
 def _device_chooses(step: Step) -> bool:

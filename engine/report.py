@@ -86,7 +86,8 @@ class CaptureReport:
     ) -> str | None:
         """Emit the residual stream of each position, and what attention wrote to it."""
         stream.read_all()
-        first, none = captured.place.start or 0, [None] * self._visible.layers
+        first = captured.place.start or 0
+        none: list[float | None] = [None] * self._visible.layers
         fault = _no_number(stream.norms["residual"][captured.place], captured.positions)
         wanted = captures.plan.wanted
         for index, position in enumerate(captured.positions):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -23,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.distribution import Distribution, Floats, distributions
 from engine.request import SamplingParams
 
 TOP_CANDIDATES = 20
@@ -34,9 +34,6 @@ FIRST_CANDIDATES = 1024
 COLUMN = 64
 """Logits that are looked at as one until it is known that the largest candidates are among them."""
 
-_threads = threading.local()
-
-Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
 Ids: TypeAlias = NDArray[np.int64]
 
@@ -80,21 +77,26 @@ class Sampler:
         """True when the choice is the largest logit as it is, which the device can find by itself."""
         return self.params.greedy and not self.params.adjusts_logits
 
-    def choose(self, logits: Floats, position: int, *, token: int | None = None) -> Choice:
+    def choose(
+        self, logits: Floats, position: int, *, token: int | None = None, distribution: Distribution | None = None
+    ) -> Choice:
         """Choose the token for `position`.
 
         Args:
             logits: `[vocab]`, float32, not changed.
             position: the place that the token will take; with the seed it fixes the random number.
             token: the token, when the device has chosen it already (`on_device`).
+            distribution: of the logits, when it has been worked out with those of other rows.
 
         Raises:
             NonFiniteLogits: when no token can be chosen.
         """
-        largest = float(logits.max())  # NaN if any is NaN
+        if distribution is None and self.statistics:
+            (distribution,) = distributions_of([logits])
+        largest = float(logits.max()) if distribution is None else distribution.largest  # NaN if any is NaN
         if not math.isfinite(largest):
             raise NonFiniteLogits(f"the largest logit at position {position} is {largest}; expected a finite number")
-        record = _Record(logits, largest) if self.statistics else None
+        record = None if distribution is None else _Record(distribution)
         adjusted = self._adjust(logits, record)
         if self.params.greedy:
             chosen = int(adjusted.argmax()) if token is None else token
@@ -193,6 +195,11 @@ class Sampler:
         return int(order[place]), low, float(cumulated[place])
 
 
+def distributions_of(rows: list[Floats]) -> list[Distribution]:
+    """What `Sampler.choose` records of each of some rows, which are as long as each other."""
+    return distributions(rows, TOP_CANDIDATES)
+
+
 def softmax(logits: Floats, temperature: float = 1.0) -> Doubles:
     """`[vocab]` probabilities, in float64: single precision makes sums over a vocabulary miss 1 by 1e-4."""
     scaled = logits.astype(np.float64)
@@ -217,44 +224,25 @@ def _largest(logits: Floats, count: int) -> Ids:
     least = np.partition(heads, width - count)[width - count]  # that many logits are no smaller than this
     found = (heads >= least).nonzero()[0]
     row, column = (columns[:, found] >= least).nonzero()
-    rest = (logits[height * width :] >= least).nonzero()[0] + height * width
-    ids = np.concatenate([row * width + found[column], rest])  # ascending
-    order: Ids = ids[np.argsort(-logits[ids], kind="stable")][:count]
+    ids = row * width + found[column]  # ascending
+    if height * width < logits.size:
+        ids = np.append(ids, (logits[height * width :] >= least).nonzero()[0] + height * width)
+    order: Ids = ids[(-logits[ids]).argsort(kind="stable")][:count]
     return order
-
-
-def _scratch(size: int) -> tuple[Floats, Floats]:
-    """Two arrays of this thread to work in: fresh memory for each row would cost more than what is done in it."""
-    kept: tuple[Floats, Floats] | None = getattr(_threads, "scratch", None)
-    if kept is None or kept[0].size != size:
-        kept = _threads.scratch = np.empty(size, np.float32), np.empty(size, np.float32)
-    return kept
 
 
 class _Record:
     """Collects what `Choice` reports, for the candidates that lead before any stage."""
 
-    def __init__(self, logits: Floats, largest: float) -> None:
-        self._logits = logits
-        self._largest = largest
-        shifted, exponentials = _scratch(logits.size)
-        np.subtract(logits, np.float32(largest), out=shifted)
-        np.exp(shifted, out=exponentials)
-        partition = _sum(exponentials)
-        self._log_partition = math.log(partition)
-        with np.errstate(invalid="ignore"):
-            weighted = float(np.dot(exponentials, shifted))
-        if math.isnan(weighted):  # 0 · −∞, of a logit that is −∞: it is to contribute nothing
-            np.maximum(shifted, np.finfo(np.float32).min, out=shifted)
-            weighted = float(np.dot(exponentials, shifted))
-        # H = log Z − Σ p·(x − max)
-        self._entropy_bits = (self._log_partition - weighted / partition) / math.log(2)
-        self._ids = _largest(logits, min(TOP_CANDIDATES, logits.size))
+    def __init__(self, distribution: Distribution) -> None:
+        self._before = distribution
+        self._ids = np.array(distribution.ids)
+        raw = [math.exp(logprob) for logprob in distribution.logprobs]
         self._stages: list[dict[str, Any]] = []
-        self._append("raw", None, logits.size, 1.0, exponentials[self._ids] / partition)
+        self._append("raw", None, distribution.logits.size, 1.0, raw)
 
     def stage(self, name: str, value: float, kept: int, mass: float, probabilities: Doubles) -> None:
-        self._append(name, value, kept, mass, probabilities[self._ids])
+        self._append(name, value, kept, mass, probabilities[self._ids].tolist())
 
     def filters(self, stages: list[tuple[str, float, int, float]], order: Ids, p: Doubles) -> None:
         """Note the filters: each keeps the first `kept` of `order`."""
@@ -263,38 +251,23 @@ class _Record:
         place = np.where(match.any(1), match.argmax(1), order.size)
         for name, value, kept, mass in stages:
             probabilities = np.append(p[:kept], np.zeros(order.size - kept + 1))[place] / p[:kept].sum()
-            self._append(name, value, kept, mass, probabilities)
+            self._append(name, value, kept, mass, probabilities.tolist())
 
     def choice(self, token: int, draw: dict[str, Any]) -> Choice:
-        ids, logits = self._ids.tolist(), self._logits[self._ids]
-        shown = zip(ids, self._logprobs(logits), logits.tolist(), strict=True)
-        # Where the token is among the leading candidates, so are all that are larger.
-        above = (logits if token in ids else self._logits) > self._logits[token]
+        before = self._before
+        leading = zip(before.ids, before.logprobs, before.leading, strict=True)
         return Choice(
             token=token,
-            logprob=self._logprobs(self._logits[token : token + 1])[0],
-            entropy_bits=max(0.0, self._entropy_bits),
-            rank=int(np.count_nonzero(above)) + 1,
-            top=[{"id": id, "logprob": logprob, "logit": logit} for id, logprob, logit in shown],
+            logprob=before.logprob(token),
+            entropy_bits=before.entropy_bits,
+            rank=before.rank(token),
+            top=[{"id": id, "logprob": logprob, "logit": logit} for id, logprob, logit in leading],
             stages=self._stages,
             draw=draw,
         )
 
-    def _logprobs(self, logits: Floats) -> list[float]:
-        logprobs: list[float] = (logits.astype(np.float64) - self._largest - self._log_partition).tolist()
-        return logprobs
-
-    def _append(
-        self, name: str, value: float | None, kept: int, mass: float, probabilities: NDArray[np.floating[Any]]
-    ) -> None:
-        shown: list[float] = probabilities.tolist()
+    def _append(self, name: str, value: float | None, kept: int, mass: float, shown: list[float]) -> None:
         self._stages.append({"name": name, "value": value, "kept": kept, "mass": mass, "probabilities": shown})
-
-
-def _sum(numbers: Floats) -> float:
-    """Column by column at first, which a processor adds up at once; as exact as NumPy's sum, and twice as fast."""
-    whole = numbers.size // COLUMN * COLUMN
-    return float(np.add.reduce(numbers[:whole].reshape(COLUMN, -1), axis=0).sum() + numbers[whole:].sum())
 
 
 def _note(record: _Record | None, name: str, value: float, logits: Floats) -> None:

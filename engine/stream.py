@@ -7,6 +7,7 @@ What has been put there is let go of: a prompt's 256 positions are 53 MB in the 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from engine.device import mx
 
@@ -54,7 +55,7 @@ class Stream:
         self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
 
     @cached_property
-    def listed(self) -> dict[str, list[list[float]]]:
+    def listed(self) -> dict[str, list[list[Any]]]:
         return {name: norms.tolist() for name, norms in self.norms.items()}
 
     @property

@@ -124,9 +124,11 @@ def test_capture_by_layer_changes_no_bit(tiny: LoadedModel, layered: None, monke
         rows: list[bytes] = []
         choose = EngineCore._choose
 
-        def noted(self: EngineCore, step: Any, result: Any, rows: list[bytes] = rows, choose: Any = choose) -> None:
+        def noted(
+            self: EngineCore, step: Any, result: Any, told: Any, rows: list[bytes] = rows, choose: Any = choose
+        ) -> None:
             rows.append(np.asarray(result.logits).tobytes())
-            choose(self, step, result)
+            choose(self, step, result, told)
 
         monkeypatch.setattr(EngineCore, "_choose", noted)
         bench.add(PROMPT, 6, capture=CapturePlan(level=level))
