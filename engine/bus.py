@@ -23,6 +23,9 @@ from engine.events import Event, Gap, RunHeader, StepFinished, TensorEvent
 PENDING_BYTES = 16 * 2**20
 """Bytes of arrays that may wait to be encoded."""
 
+TOLD_BYTES = 2**20
+"""Bytes of arrays after whose delivery whoever waits is told, or after all that was there: not after each event."""
+
 WAKE_NS = 5_000_000
 """How often the publisher is woken at most, but for a step's end. To be woken for each event would make it and whoever
 emits take turns for Python's lock, 30 times in a step of 8 rows. No event waits longer than twice this."""
@@ -129,6 +132,7 @@ class EventBus:
                 quiet = False
                 batch, listeners = deque(self._pending), self._listeners
                 self._pending.clear()
+            untold = 0  # bytes of arrays that have been delivered, and are still counted as waiting
             while batch:
                 event = batch.popleft()  # not kept by a list: its array goes when it has been encoded
                 frame = _encoded(event)
@@ -136,11 +140,15 @@ class EventBus:
                     self.header = frame
                 for listener in listeners:
                     _deliver(listener, frame)
+                if isinstance(event, TensorEvent):
+                    untold += event.data.nbytes
+                if batch and untold < TOLD_BYTES:
+                    continue
                 with self._changed:
                     self._published = event.seq
-                    if isinstance(event, TensorEvent):
-                        self._pending_bytes -= event.data.nbytes
+                    self._pending_bytes -= untold
                     self._changed.notify_all()
+                untold = 0
 
     def _stopped(self) -> bool:
         return self._closed or not self._thread.is_alive()

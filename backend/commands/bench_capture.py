@@ -57,7 +57,7 @@ def capture(
 
     Bars: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it computes the lens and
     attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers with
-    output_attentions, where PyTorch is installed. What has no bar runs in one round of four: it takes ten times as long.
+    output_attentions, where PyTorch is installed. What has no bar runs in one round of four.
     """
     from engine.device import describe
 

@@ -15,7 +15,8 @@ from engine.trace import layout
 from engine.trace.writer import CHUNK_ENDS, TraceWriter
 
 _IDLE_S = 0.1  # a chunk that nothing ends is written after so long a silence
-_WAKE_BYTES = 1 << 20  # the writer wakes for batches: a wake-up a frame would cost the engine thread its GIL
+_WAKE_BYTES = 4 << 20  # the writer wakes for batches: a wake-up a frame would cost the engine thread its GIL
+_TOLD_BYTES = 1 << 18  # written before whoever waits for room is told, since there is none to be had in less
 _PER_FRAME_BYTES = 200  # what a queued frame takes beside its payload
 
 log = logging.getLogger(__name__)
@@ -155,10 +156,17 @@ class Recorder:
             self._taken += len(batch)
             taken, flush = self._taken, not busy or self._flush_wanted > self._flushed
             self._due = False
-        for frame in batch:
+        written = 0
+        for number, frame in enumerate(batch, 1):
             if self.failure is not None:  # another thread gave up on this disk
                 return False
             self._write(frame)
+            written += frame.size + _PER_FRAME_BYTES
+            if written > _TOLD_BYTES or number == len(batch):
+                with self._changed:
+                    self._queued_bytes -= written
+                    self._changed.notify_all()
+                written = 0
         if flush:
             self._writer.end_chunk()
             self._must_be_there()
@@ -172,9 +180,6 @@ class Recorder:
             self._next_part()
         self._writer.hurry = self._closing or self._queued_bytes > self._queue_bytes // 2
         self._writer.add(frame)
-        with self._changed:
-            self._queued_bytes -= frame.size + _PER_FRAME_BYTES
-            self._changed.notify_all()
 
     def _next_part(self) -> None:
         assert self._header is not None

@@ -56,6 +56,12 @@ def test_a_steps_arrays_come_with_its_end_and_to_whoever_asks_before() -> None:
     for _ in range(50):
         bus.emit(array())
     assert last.wait(10), "what nothing follows is delivered, too"
+    for seq in range(252, 262):  # each right after the one before, for which the publisher was woken
+        came = threading.Event()
+        leave = bus.subscribe(lambda frame, seq=seq, came=came: came.set() if frame.seq == seq else None)  # type: ignore[misc]
+        bus.emit(event())
+        assert came.wait(10), "and so is an event soon after another"
+        leave()
     bus.close()
 
 

@@ -51,6 +51,19 @@ def test_the_fast_blas_is_really_used() -> None:
 
 
 @LINUX
+@pytest.mark.parametrize(("asked", "waits"), [(None, "1"), ("7", "7")])
+def test_mkl_is_told_how_long_its_threads_wait_unless_the_user_has_said_it(
+    asked: str | None, waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("KMP_BLOCKTIME", asked)
+    code = "import engine.device, os; print(os.environ['KMP_BLOCKTIME'])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == waits
+
+
+@LINUX
 def test_the_reference_blas_is_told_and_measured() -> None:
     name, path, fast, remedy, measured = report(TOKENWALK_BLAS="reference")
     assert (name, path, fast, measured) == ("reference", None, False, False)
