@@ -78,7 +78,7 @@ def distributions(rows: list[Floats], count: int) -> list[Distribution]:
     heads = np.empty((len(sound), columns.width), np.float32)
     sums = np.empty_like(heads)
     weighted = []
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # what is beyond all numbers becomes −∞
         for place, index in enumerate(sound):
             np.subtract(rows[index], np.float32(told[index].largest), out=columns.shifted[:size])
             np.maximum.reduce(columns.shifted.reshape(columns.shape), axis=0, out=heads[place])
@@ -92,6 +92,11 @@ def distributions(rows: list[Floats], count: int) -> list[Distribution]:
         entropy = max(0.0, log_partition - mean / partition)  # H = log Z − Σ p·(x − max)
         told[index] = Distribution(rows[index], told[index].largest, log_partition, entropy / math.log(2), ids, logits)
     return told
+
+
+def height_for(size: int, count: int) -> int:
+    """How high columns may be so that there are four times as many as candidates; 1 where there are too few logits."""
+    return max(1, min(HEIGHT, size // (4 * count)))
 
 
 class _Columns:
@@ -112,8 +117,8 @@ class _Columns:
 
     @classmethod
     def of(cls, size: int, count: int) -> _Columns:
-        """This thread's, for rows of a size of which `count` candidates are looked for: four times as many columns."""
-        height = max(1, min(HEIGHT, size // (4 * count)))
+        """This thread's, for rows of a size of which `count` candidates are looked for."""
+        height = height_for(size, count)
         kept: _Columns | None = getattr(_threads, "columns", None)
         if kept is None or (kept.size, kept.shape[0]) != (size, height):
             kept = _threads.columns = cls(size, height)

@@ -87,7 +87,6 @@ class CaptureReport:
         """Emit the residual stream of each position, and what attention wrote to it."""
         stream.read_all()
         first = captured.place.start or 0
-        none: list[float | None] = [None] * self._visible.layers
         fault = _no_number(stream.norms["residual"][captured.place], captured.positions)
         wanted = captures.plan.wanted
         for index, position in enumerate(captured.positions):
@@ -112,8 +111,8 @@ class CaptureReport:
                         data=data,
                         scale=scale,
                         norms=norms["residual"],
-                        attention_norms=norms.get("attention_out", none),
-                        mlp_norms=norms.get("mlp_out", none),
+                        attention_norms=norms.get("attention_out", [None] * self._visible.layers),
+                        mlp_norms=norms.get("mlp_out", [None] * self._visible.layers),
                     )
                 )
             if "attention_out" in wanted and wrote is not None:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.distribution import Distribution, Floats, distributions
+from engine.distribution import Distribution, Floats, distributions, height_for
 from engine.request import SamplingParams
 
 TOP_CANDIDATES = 20
@@ -30,9 +30,6 @@ TOP_CANDIDATES = 20
 
 FIRST_CANDIDATES = 1024
 """Candidates sorted at first. Sorting the whole vocabulary is ten times dearer, and hardly ever needed."""
-
-COLUMN = 64
-"""Logits that are looked at as one until it is known that the largest candidates are among them."""
 
 Doubles: TypeAlias = NDArray[np.float64]
 Ids: TypeAlias = NDArray[np.int64]
@@ -213,11 +210,9 @@ def softmax(logits: Floats, temperature: float = 1.0) -> Doubles:
 def _largest(logits: Floats, count: int) -> Ids:
     """Indices of the `count` largest logits, in falling order; equal ones by index.
 
-    The vocabulary is laid out in columns, four times as many as are asked for at least. As many columns hold all of the
-    largest: those with the largest heads. Partitioning the whole vocabulary took half a millisecond, ten times as long
-    as everything else here.
+    In columns, as in `engine.distribution`.
     """
-    height = max(1, min(COLUMN, logits.size // (4 * count)))
+    height = height_for(logits.size, count)
     width = logits.size // height
     columns = logits[: height * width].reshape(height, width)
     heads = np.maximum.reduce(columns, axis=0)

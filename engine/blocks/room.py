@@ -3,8 +3,8 @@
 A request that looks for room gets a stretch of free blocks ahead of it, as long as it is expected to need, and uses it
 up from the front. Others leave what is ahead of it alone while anything else can be had, and no longer.
 
-Who begins goes behind who began last: requests that decode together then lie evenly apart, and one call of the kernel
-reads them all (`engine.kv.even`).
+Who begins goes behind who began last, where there is room: requests that come together and expect equally many blocks
+then lie evenly apart, and one call of the kernel reads them all (`engine.kv.even`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from engine.trace.writer import CHUNK_ENDS, TraceWriter
 
 _IDLE_S = 0.1  # a chunk that nothing ends is written after so long a silence
 _WAKE_BYTES = 4 << 20  # the writer wakes for batches: a wake-up a frame would cost the engine thread its GIL
-_TOLD_BYTES = 1 << 18  # written before whoever waits for room is told, since there is none to be had in less
+_TOLD_BYTES = 1 << 18  # whoever waits for room is told after so much, not after each frame
 _PER_FRAME_BYTES = 200  # what a queued frame takes beside its payload
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,8 @@ class Recorder:
         stalled = False
         with self._changed:
             if self._queued_bytes > self._queue_bytes:
+                self._due = True  # nothing may have ended yet that the writer would wake for
+                self._changed.notify_all()
                 stalled = not self._changed.wait_for(self._has_room, self._patience_s)
             if self._closing or (frame.kind == "run.header" and self._header is not None):
                 return

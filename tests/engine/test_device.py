@@ -52,7 +52,7 @@ def test_the_fast_blas_is_really_used() -> None:
 
 @LINUX
 @pytest.mark.parametrize(("asked", "waits"), [(None, "1"), ("7", "7")])
-def test_mkl_is_told_how_long_its_threads_wait_unless_the_user_has_said_it(
+def test_how_long_mkl_waits_is_in_the_environment_unless_the_user_has_said_it(
     asked: str | None, waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KMP_BLOCKTIME", raising=False)

@@ -277,6 +277,14 @@ def test_a_slow_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert list(trace.frames()) == sequence
 
 
+def test_whoever_waits_for_room_in_a_step_is_served_at_once_and_the_step_stays_one_chunk(tmp_path: Path) -> None:
+    path = trace_run.record(tmp_path / "t.mcap", trace_run.frames(steps=4), queue_bytes=1_000)
+    with path.open("rb") as stream:
+        summary = make_reader(stream).get_summary()
+    assert summary is not None
+    assert len(summary.chunk_indexes) == 12  # a silence would have ended more
+
+
 def test_a_frame_larger_than_a_step_should_be_makes_further_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
