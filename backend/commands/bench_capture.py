@@ -40,7 +40,7 @@ def capture(
     only: Annotated[str, typer.Option(help="Which shapes, with commas between.")] = NAMES.replace(" ", ""),
     tokens: Annotated[int, typer.Option(help="Tokens a generation; 15 at most after a long prompt.", min=8)] = 32,
     rounds: Annotated[
-        int, typer.Option(help="Rounds; each runs every level once, what has no bar only in one of four.", min=1)
+        int, typer.Option(help="Rounds; each runs every level once, what has no bar only in one of eight.", min=1)
     ] = 12,
     seconds: Annotated[
         float, typer.Option(help="Most seconds a shape takes: it ends with the round that it is in.", min=0)
@@ -57,7 +57,7 @@ def capture(
 
     Bars: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it computes the lens and
     attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers with
-    output_attentions, where PyTorch is installed. What has no bar runs in one round of four.
+    output_attentions, where PyTorch is installed. What has no bar runs in one round of eight.
     """
     from engine.device import describe
 

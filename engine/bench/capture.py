@@ -125,7 +125,7 @@ class CaptureBench:
     tokens: int
     peers: dict[str, Peer] = field(default_factory=dict)
     rounds: list[dict[str, Sample]] = field(default_factory=list)
-    """What was measured, by name. What has no bar takes part in one round of four: it takes longer than all others."""
+    """What was measured, by name. What has no bar takes part in one round of eight: it takes longer than all others."""
     _ids: list[list[int]] | None = None
     _bytes: int = 0
     _computed: int = 0

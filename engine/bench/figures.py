@@ -11,7 +11,7 @@ from typing import TypeVar
 
 Sample = TypeVar("Sample")
 
-SELDOM = 4
+SELDOM = 8
 """Rounds, of which those that come seldom run in the first."""
 
 
