@@ -20,6 +20,7 @@ from engine.bus import EventBus
 from engine.capture import CapturePlan
 from engine.codec import Frame
 from engine.errors import TokenwalkError, TraceError
+from engine.request import SamplingParams
 from engine.trace import Recorder, open_trace
 from engine.trace.filter import RequestFilter
 
@@ -40,14 +41,24 @@ class LiveRun:
             own, because importing MLX and loading a model take seconds.
         trace: the file to record to, or None.
         capture_default: the capture plan of requests that name none.
+        sampling_default: what holds of sampling where a request says nothing.
 
     Raises:
         TraceError: when the file cannot be written.
     """
 
-    def __init__(self, *, spec: str, make_engine: MakeEngine, trace: Path | None, capture_default: CapturePlan) -> None:
+    def __init__(
+        self,
+        *,
+        spec: str,
+        make_engine: MakeEngine,
+        trace: Path | None,
+        capture_default: CapturePlan,
+        sampling_default: SamplingParams,
+    ) -> None:
         self.spec = spec
         self.capture_default = capture_default
+        self.sampling_default = sampling_default
         self.recorder = None if trace is None else Recorder(trace)
         self.bus = EventBus()
         self.history = History()

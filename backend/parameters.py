@@ -168,11 +168,11 @@ class Parameters(Body):
         if wants_logprobs and not capture.statistics:
             raise ApiError(400, "logprobs are not computed at capture level 'off'; use 'light'", param="logprobs")
 
-    def sampling(self, choice: int, base: SamplingParams | None = None) -> SamplingParams:
+    def sampling(self, choice: int, base: SamplingParams) -> SamplingParams:
         """Sampling of one of the `n` choices, each with a seed of its own.
 
         Args:
-            base: what holds where the body says nothing; None is the API's defaults.
+            base: what holds where the body says nothing.
 
         Raises:
             RequestError: for a value out of range.
@@ -182,7 +182,6 @@ class Parameters(Body):
             "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias",
         )  # fmt: skip
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        base = base or SamplingParams()
         seed = base.seed if self.seed is None else self.seed
         if seed is not None and choice:
             seed = (seed + choice) % 2**64

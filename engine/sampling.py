@@ -52,6 +52,11 @@ class Choice:
     draw: dict[str, Any] = field(default_factory=dict)
 
 
+def drawn_seed() -> int:
+    """A seed for a request that gives none, of 53 bits: what JavaScript, and so the page, can tell exactly."""
+    return secrets.randbits(53)
+
+
 class Sampler:
     """Chooses the tokens of one request.
 
@@ -63,8 +68,7 @@ class Sampler:
 
     def __init__(self, params: SamplingParams, prompt: list[int], *, statistics: bool = True) -> None:
         self.params = params
-        # 53 bits: what JavaScript, and so the page, can tell exactly.
-        self.seed = secrets.randbits(53) if params.seed is None else params.seed
+        self.seed = drawn_seed() if params.seed is None else params.seed
         self.statistics = statistics
         self._answer: Counter[int] = Counter()
         self._seen = set(prompt)

@@ -25,6 +25,7 @@ from engine.bus import EventBus
 from engine.capture import CapturePlan
 from engine.config import EngineConfig
 from engine.errors import TraceError
+from engine.request import SamplingParams
 
 Capture = Annotated[
     str,
@@ -37,6 +38,14 @@ NoRecord = Annotated[
     bool,
     typer.Option(
         "--no-record", help="Do not write the run to a trace.", envvar="TOKENWALK_NO_RECORD", show_default=False
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="Seed of requests that give none: the same prompt gets the same answer. Default: drawn for each.",
+        envvar="TOKENWALK_SEED",
+        show_default=False,
     ),
 ]
 
@@ -53,6 +62,7 @@ def serve(
     traces: options.Traces = None,
     no_record: NoRecord = False,
     capture: Capture = "follow",
+    seed: Seed = None,
     max_slots: options.MaxSlots = options.DEFAULTS.slots,
     kv_memory: options.KvMemory = options.DEFAULTS.kv_memory,
     block_size: options.BlockSize = options.DEFAULTS.block_size,
@@ -75,6 +85,7 @@ def serve(
     Example: tokenwalk serve --model smollm2 --max-slots 4 --kv-memory 1GiB --open
     """
     plan = CapturePlan.read(capture)
+    sampling = SamplingParams(seed=seed)
     config = EngineConfig(
         slots=max_slots,
         prefill_budget=prefill_budget,
@@ -95,6 +106,7 @@ def serve(
             make_engine=_engine_maker(model, config),
             trace=None if no_record else new_trace(folder, model),
             capture_default=plan,
+            sampling_default=sampling,
         )
         site = Site(settings=settings, library=TraceLibrary(folder, bundled_traces_dir()), live=live)
         try:

@@ -142,7 +142,7 @@ def _request(
         prompt=prompt,
         max_tokens=limit,
         usual_tokens=COMPLETION_MAX_TOKENS if messages is None else None,
-        sampling=body.sampling(choice),
+        sampling=body.sampling(choice, live.sampling_default),
         stop=body.stop or (),
         capture=body.capture(live.capture_default),
         name=body.extras.name or body.user,

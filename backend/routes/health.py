@@ -44,6 +44,7 @@ def _of_live(live: LiveRun) -> dict[str, Any]:
         "recording": live.recorder is not None and live.recorder.failure is None,
         "recording_failure": live.recorder.failure if live.recorder else None,
         "capture_default": live.capture_default.as_dict(),
+        "seed_default": live.sampling_default.seed,
     }
 
 

@@ -22,6 +22,7 @@ from backend.live import LiveRun
 from backend.server import bind
 from backend.site import Site
 from engine.capture import CapturePlan
+from engine.request import SamplingParams
 from tests.backend.fake_engine import FakeEngine
 from tests.backend.process import run as run_command
 
@@ -110,6 +111,7 @@ def serving(
         make_engine=lambda bus: made[0],  # type: ignore[arg-type, return-value]
         trace=traces / "run.mcap" if record else None,
         capture_default=CapturePlan.parse("follow"),
+        sampling_default=SamplingParams(),
     )
     if history_bytes is not None:
         live.history.limit_bytes = history_bytes

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TOKENWALK_")}
+from tests.server import SEEDED
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TOKENWALK_")} | SEEDED
 
 
 def run(

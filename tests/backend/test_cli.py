@@ -91,6 +91,17 @@ def test_a_host_that_is_not_here_is_one_line(capsys: pytest.CaptureFixture[str],
         assert len(err.splitlines()) == 1
 
 
+def test_a_seed_out_of_range_is_one_line_and_leaves_no_trace(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ("--model", "tiny", "--port", "0", "--traces", str(tmp_path), "--seed", str(2**64))
+    status, _, err = in_process("serve", *options, capsys=capsys)
+    assert status == 2
+    assert f"seed is {2**64}" in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "traces"

@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 
 from engine.codec import parse
 from engine.trace import open_trace
-from tests.server import ENDLESS, Server
+from tests.server import ENDLESS, SEED, Server
 
 USER = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -58,6 +58,18 @@ def test_a_seed_gives_the_same_text_alone_and_among_others(client: openai.OpenAI
     several = client.completions.create(model="tiny", prompt="Hello", seed=4, n=3, max_tokens=20).choices
     assert several[1].text == alone
     assert len({choice.text for choice in several}) == 3
+
+
+def test_a_server_with_a_seed_gives_each_prompt_the_same_answer(tiny_server: Server, client: openai.OpenAI) -> None:
+    assert httpx.get(f"{tiny_server.url}/health").json()["seed_default"] == SEED
+
+    def texts(**parameters: Any) -> list[str]:
+        answer = client.completions.create(model="tiny", prompt="Hello", max_tokens=20, **parameters)
+        return [choice.text for choice in answer.choices]
+
+    assert texts() == texts() == texts(seed=SEED)
+    assert texts(seed=SEED + 1) != texts()
+    assert len(set(texts(n=3))) == 3
 
 
 @pytest.mark.parametrize("capture", ["off", "light", "follow", "full"])

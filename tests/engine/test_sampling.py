@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.errors import RequestError
 from engine.request import SamplingParams
-from engine.sampling import NonFiniteLogits, Sampler
+from engine.sampling import NonFiniteLogits, Sampler, drawn_seed
 
 VOCAB = 3000  # more than FIRST_CANDIDATES, so that both paths run
 
@@ -62,6 +62,12 @@ def test_the_draw_inverts_the_filtered_distribution(params: SamplingParams, posi
     last = choice.stages[-1]
     assert last["kept"] == len(order)
     np.testing.assert_allclose(last["probabilities"], [p[c["id"]] for c in choice.top], atol=1e-9)
+
+
+def test_a_seed_that_is_drawn_is_another_each_time_and_one_that_javascript_tells_exactly() -> None:
+    drawn = [drawn_seed() for _ in range(100)]
+    assert len(set(drawn)) == 100
+    assert all(0 <= seed < 2**53 for seed in drawn)
 
 
 def test_the_same_seed_and_position_draw_the_same_token_whatever_came_before() -> None:
