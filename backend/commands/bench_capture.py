@@ -85,9 +85,11 @@ def _measure(
     """All shapes, and why there is nothing beside them, if there is not."""
     from engine.bench.capture import SHAPES, CaptureBench
     from engine.bench.contestants import recording_engine
+    from engine.bench.in_turn import TurningEngine
 
     costs: list[Cost] = []
-    with _peers(model) as (peers, why), recording_engine(model, EngineConfig(kv_memory=KV_MEMORY)) as engine:
+    config = EngineConfig(kv_memory=KV_MEMORY)
+    with _peers(model) as (peers, why), recording_engine(model, config, kind=TurningEngine) as engine:
         for shape in SHAPES:
             if shape.name not in chosen:
                 continue
@@ -126,23 +128,27 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
     console, machine = Console(), facts["machine"]
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
-        f"up to {facts['tokens']} tokens greedily, medians of interleaved rounds",
+        f"{facts['tokens']} tokens greedily, medians of rounds. In turn: within one run, steps of one level after steps "
+        "of another. Whole: answers of one after answers of another, which have their prompts to tell besides.",
         soft_wrap=True,
     )
-    table = Table("shape", "level", "tokens/s", "÷ off", "range", "rounds", "bytes/token", "bar")
+    table = Table("shape", "level", "tokens/s", "bytes/token", "in turn ÷ off", "bar", "whole ÷ off", "rounds")
     for cost in costs:
-        low, high = cost.spread
         bar = "" if cost.bar is None else f"≥ {cost.bar:.2f} {'✓' if cost.holds else '✗'}"
         table.add_row(
             cost.shape,
             cost.name,
             f"{cost.rate:.2f}",
-            f"{cost.ratio:.3f}",
-            f"{low:.2f}–{high:.2f}",
-            f"{cost.rounds}",
             "" if cost.bytes_per_token is None else f"{cost.bytes_per_token:,.0f}",
+            "" if cost.in_turn is None else _ratio(cost.in_turn, cost.in_turn_spread),
             bar,
+            _ratio(cost.whole, cost.whole_spread),
+            f"{cost.rounds}",
         )
     console.print(table)
     if missing is not None:
         console.print(f"Nothing beside them: {missing}.", soft_wrap=True)
+
+
+def _ratio(ratio: float, spread: tuple[float, float] | None) -> str:
+    return f"{ratio:.3f}" if spread is None else f"{ratio:.3f} ({spread[0]:.2f}–{spread[1]:.2f})"

@@ -9,10 +9,10 @@ from functools import partial
 
 from engine.bench.contestants import run_streams
 from engine.bench.figures import take_turns
+from engine.bench.in_turn import TurningEngine, seconds_in_turn
 from engine.bench.prompts import passage, story
-from engine.capture import Level
+from engine.capture import CapturePlan, Level
 from engine.codec import Frame, parse
-from engine.engine import Engine
 from engine.errors import TokenwalkError
 
 LEVELS: tuple[Level, ...] = ("off", "light", "follow", "full")
@@ -31,6 +31,9 @@ MOST_AFTER_LONG = BLOCK - 1
 """Most tokens of an answer to a long prompt. It fills no block, so nothing of it is found or kept: one that is kept
 would lie where the next contestant's keys would have to go on, and every other one would have its keys in two places,
 which takes half as long again."""
+
+IN_TURN = 99
+"""Tokens of an answer to a short prompt in which levels take turns: four turns of each."""
 
 
 def most_cost(level: str, streams: int) -> float | None:
@@ -69,7 +72,7 @@ SHAPES = tuple(Shape(streams=streams, context=context) for context in (SHORT, LO
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One generation of all streams."""
+    """Whole answers of all streams."""
 
     rate: float
     """Tokens a second after all have begun."""
@@ -86,10 +89,14 @@ class Cost:
     context: int
     name: str
     rate: float
-    """Median tokens a second."""
-    ratio: float
-    """Median over the rounds of its rate ÷ that of level off in the same round."""
-    spread: tuple[float, float]
+    """Median tokens a second, of whole answers."""
+    in_turn: float | None
+    """Median over the rounds of level off's seconds a token ÷ its own, the levels taking turns within one run; None
+    for what does not take part."""
+    in_turn_spread: tuple[float, float] | None
+    whole: float
+    """Median over the rounds of its rate ÷ that of level off in the same round, of whole answers."""
+    whole_spread: tuple[float, float]
     """Smallest and largest ratio of a round."""
     bytes_per_token: float | None
     rounds: int
@@ -98,7 +105,7 @@ class Cost:
 
     @property
     def holds(self) -> bool | None:
-        return None if self.bar is None else self.ratio >= self.bar
+        return None if self.bar is None or self.in_turn is None else self.in_turn >= self.bar
 
 
 Peer = Callable[[list[list[int]], int], float]
@@ -107,7 +114,9 @@ Peer = Callable[[list[list[int]], int], float]
 
 @dataclass(slots=True)
 class CaptureBench:
-    """Rounds of one shape in which every level that is held against a bar generates once.
+    """Rounds of one shape. In each, the levels that are held against a bar take turns within one run, some tokens each,
+    and every level generates whole answers. The former is what a level costs: it tells half a percent, where runs
+    differ by ten. The latter also have the prompts' own positions to tell and to record.
 
     Long prompts are computed once, before the rounds, and found in the prefix cache by every contestant alike: what is
     measured is decoding with that much behind it. Bytes are those of the passes that chose tokens, without
@@ -120,12 +129,14 @@ class CaptureBench:
         peer: something else to measure beside, by its name.
     """
 
-    engine: Engine
+    engine: TurningEngine
     shape: Shape
     tokens: int
     peers: dict[str, Peer] = field(default_factory=dict)
     rounds: list[dict[str, Sample]] = field(default_factory=list)
-    """What was measured, by name. What has no bar takes part in one round of eight: it takes longer than all others."""
+    """Of whole answers, by name. What has no bar takes part in one round of eight: it takes longer than all others."""
+    turns: list[dict[Level, float]] = field(default_factory=list)
+    """Of each round, seconds a token, by level."""
     _ids: list[list[int]] | None = None
     _bytes: int = 0
     _computed: int = 0
@@ -144,15 +155,16 @@ class CaptureBench:
         prompts = self._prompts()
         unsubscribe = self.engine.bus.subscribe(self._count)
         try:
-            run_streams(self.engine, prompts, 2, BASE)
+            run_streams(self.engine, prompts, 2, CapturePlan(level=BASE))
             for level in LEVELS:
-                run_streams(self.engine, prompts, 4, level)
+                run_streams(self.engine, prompts, 4, CapturePlan(level=level))
             yield
             turns: dict[str, Callable[[int], Sample]] = {level: partial(self._ours, prompts, level) for level in LEVELS}
             turns |= {name: partial(self._theirs, prompts, peer) for name, peer in self.peers.items()}
             unjudged = [name for name in turns if name != BASE and most_cost(name, self.shape.streams) is None]
             for samples in take_turns(turns, rounds, seconds, seldom=unjudged):
                 self.rounds.append(samples)
+                self.turns.append(self._in_turn(prompts, len(self.turns)))
                 yield
         finally:
             unsubscribe()
@@ -163,7 +175,8 @@ class CaptureBench:
 
     def _cost(self, name: str) -> Cost:
         rounds = [samples for samples in self.rounds if name in samples]
-        samples, ratios = [one[name] for one in rounds], [one[name].rate / one[BASE].rate for one in rounds]
+        samples, whole = [one[name] for one in rounds], [one[name].rate / one[BASE].rate for one in rounds]
+        in_turn = [seconds[BASE] / mine for seconds in self.turns if (mine := seconds.get(name))]  # type: ignore[call-overload]
         most = most_cost(name, self.shape.streams)
         sizes = [sample.bytes_per_token for sample in samples if sample.bytes_per_token is not None]
         return Cost(
@@ -172,8 +185,10 @@ class CaptureBench:
             context=self.shape.context,
             name=name,
             rate=statistics.median(sample.rate for sample in samples),
-            ratio=statistics.median(ratios),
-            spread=(min(ratios), max(ratios)),
+            in_turn=statistics.median(in_turn) if in_turn else None,
+            in_turn_spread=(min(in_turn), max(in_turn)) if in_turn else None,
+            whole=statistics.median(whole),
+            whole_spread=(min(whole), max(whole)),
             bytes_per_token=statistics.median(sizes) if sizes else None,
             rounds=len(samples),
             bar=None if most is None else 1 - most,
@@ -191,17 +206,28 @@ class CaptureBench:
         del number  # the same work in every round
         self._settle()
         self._bytes = self._computed = 0
-        streams, ids = run_streams(self.engine, prompts, self.tokens, level)
+        streams, ids = run_streams(self.engine, prompts, self.tokens, CapturePlan(level=level))
         self._settle()
-        if self._ids is None:
-            self._ids = ids
-        if ids != self._ids:
-            raise TokenwalkError(f"level {level} generated other tokens: the speeds cannot be compared")
+        self._must_agree(ids, f"level {level}")
         if self.shape.context > SHORT and self._computed > len(prompts) * BLOCK:
             raise TokenwalkError(
                 f"{self._computed} tokens of the prompts were computed again: the KV memory does not hold them all"
             )
         return Sample(streams.decode_rate, self._bytes / sum(streams.tokens))
+
+    def _in_turn(self, prompts: list[list[int]], number: int) -> dict[Level, float]:
+        self._settle()
+        # Many steps of each level, close to each other. After a long prompt there is no room for them.
+        tokens = MOST_AFTER_LONG if self.shape.context > SHORT else max(IN_TURN, self.tokens)
+        seconds, ids = seconds_in_turn(self.engine, prompts, tokens, number)
+        self._must_agree([one[: self.tokens] for one in ids], "levels in turn")
+        return seconds
+
+    def _must_agree(self, ids: list[list[int]], who: str) -> None:
+        if self._ids is None:
+            self._ids = ids
+        if ids != self._ids:
+            raise TokenwalkError(f"{who} generated other tokens: the speeds cannot be compared")
 
     def _settle(self) -> None:
         """Wait for what is said of the last step: an answer's end is delivered before that."""

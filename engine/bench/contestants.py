@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
 from engine.bench.figures import Streams
 from engine.bus import EventBus
-from engine.capture import CapturePlan, Level
+from engine.capture import CapturePlan
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import TokenwalkError
@@ -20,15 +21,24 @@ from engine.models import load
 from engine.request import GenerationRequest, SamplingParams
 from engine.trace import Recorder
 
+LIGHT = CapturePlan(level="light")
+
+Kind = TypeVar("Kind", bound=Engine)
+
 
 @contextmanager
-def recording_engine(spec: str, config: EngineConfig | None = None) -> Iterator[Engine]:
+def recording_engine(
+    spec: str,
+    config: EngineConfig | None = None,
+    *,
+    kind: type[Kind] = Engine,  # type: ignore[assignment]
+) -> Iterator[Kind]:
     """An engine as `tokenwalk serve` runs it, with its bus and a recorder that writes to a temporary file."""
     with tempfile.TemporaryDirectory(prefix="tokenwalk-bench-") as folder:
         bus = EventBus()
         recorder = Recorder(Path(folder) / "bench.mcap")
         bus.subscribe(recorder)
-        engine = Engine(lambda: load(spec), config or EngineConfig(), bus)
+        engine = kind(lambda: load(spec), config or EngineConfig(), bus)
         engine.start()
         try:
             yield engine
@@ -38,7 +48,9 @@ def recording_engine(spec: str, config: EngineConfig | None = None) -> Iterator[
             recorder.close()
 
 
-def run_streams(engine: Engine, prompts: list[list[int]], tokens: int, level: Level) -> tuple[Streams, list[list[int]]]:
+def run_streams(
+    engine: Engine, prompts: list[list[int]], tokens: int, plan: CapturePlan
+) -> tuple[Streams, list[list[int]]]:
     """Continue all prompts at once, greedily; returns the times and each stream's token ids.
 
     Raises:
@@ -51,7 +63,7 @@ def run_streams(engine: Engine, prompts: list[list[int]], tokens: int, level: Le
             prompt=prompt,
             max_tokens=tokens,
             sampling=SamplingParams(temperature=0),
-            capture=CapturePlan(level=level),
+            capture=plan,
             source="bench",
         )
         engine.submit(request, lambda event, stream=stream: outputs.put((stream, event, time.perf_counter())))  # type: ignore[misc]

@@ -10,7 +10,7 @@ from functools import partial
 
 from engine.bench.contestants import run_streams
 from engine.bench.figures import Figure, figure, take_turns
-from engine.capture import Level
+from engine.capture import CapturePlan, Level
 from engine.engine import Engine
 from engine.errors import TokenwalkError
 from engine.models import LoadedModel
@@ -153,7 +153,7 @@ def engine_contestant(engine: Engine, level: Level) -> Contestant:
     """Our engine thread, seen from another thread, as a server sees it."""
 
     def generate(prompt: list[int], tokens: int) -> Sample:
-        streams, (ids,) = run_streams(engine, [prompt], tokens, level)
+        streams, (ids,) = run_streams(engine, [prompt], tokens, CapturePlan(level=level))
         (times,) = streams.arrivals
         return Sample(streams.first_s, times[-1] - times[0], tuple(ids))
 

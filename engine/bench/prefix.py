@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.bench.contestants import run_streams
+from engine.bench.contestants import LIGHT, run_streams
 from engine.bench.figures import Figure, figure
 from engine.bench.prompts import passage, story
 from engine.engine import Engine
@@ -43,6 +43,6 @@ class PrefixBench:
         times = []
         for ending in (0, 1):
             prompt = [*shared, *tokenizer.encode(" " + story(number, ending), add_special=False).ids]
-            streams, _ = run_streams(self._engine, [prompt], 1, "light")
+            streams, _ = run_streams(self._engine, [prompt], 1, LIGHT)
             times.append(streams.first_s)
         return times[0], times[1]

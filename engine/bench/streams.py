@@ -9,7 +9,7 @@ from engine.device import mx
 
 from mlx_lm.generate import BatchGenerator
 
-from engine.bench.contestants import run_streams
+from engine.bench.contestants import LIGHT, run_streams
 from engine.bench.figures import Figure, Streams, figure, take_turns
 from engine.bench.prompts import story
 from engine.engine import Engine
@@ -65,7 +65,7 @@ class StreamsBench:
         return self._tokens if number >= 0 else min(4, self._tokens)
 
     def _ours(self, number: int) -> Outcome:
-        return run_streams(self._engine, self._prompts(number), self._tokens_of(number), "light")
+        return run_streams(self._engine, self._prompts(number), self._tokens_of(number), LIGHT)
 
     def _theirs(self, number: int) -> Outcome:
         prompts = self._prompts(number)

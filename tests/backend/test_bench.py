@@ -50,8 +50,8 @@ def test_what_every_capture_level_costs_is_measured_and_held_against_its_bar() -
     bars = {key: cost["bar"] for key, cost in found.items() if cost["bar"] is not None}
     assert bars == {(1, "light"): 0.98, (1, "follow"): 0.9, (8, "light"): 0.98, (8, "follow"): 0.95}
     for cost in found.values():
-        assert cost["holds"] == (None if cost["bar"] is None else cost["ratio"] >= cost["bar"])
-        assert cost["ratio"] > 0
+        assert cost["holds"] == (None if cost["bar"] is None else cost["in_turn"] >= cost["bar"])
+        assert cost["whole"] > 0
     for streams in (1, 8):
         sizes = [found[streams, level]["bytes_per_token"] for level in levels]
         assert sizes == sorted(sizes)

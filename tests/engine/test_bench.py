@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from pathlib import Path
 from typing import cast
 
@@ -13,14 +14,16 @@ import pytest
 
 from engine.bench.capture import LEVELS, SHORT, CaptureBench, Shape, most_cost
 from engine.bench.capture import Sample as CaptureSample
-from engine.bench.contestants import recording_engine
+from engine.bench.contestants import recording_engine, run_streams
 from engine.bench.eager import EagerPeer, missing
 from engine.bench.figures import Streams, figure, take_turns
 from engine.bench.folder import peer_folder
+from engine.bench.in_turn import SETTLE, TurningEngine, seconds_in_turn, turns_of
 from engine.bench.one_stream import Race, Sample
 from engine.bench.prompts import passage, story
+from engine.capture import CapturePlan
+from engine.codec import Frame, parse
 from engine.config import EngineConfig
-from engine.engine import Engine
 from engine.errors import ModelUnsupported, TokenwalkError
 from engine.models import load
 from engine.tokenizer import Tokenizer
@@ -91,7 +94,7 @@ def test_the_peer_gets_the_same_weights_and_the_same_tokens(tmp_path: Path) -> N
 
 
 def test_the_cost_of_a_level_is_held_against_its_bar() -> None:
-    bench = CaptureBench(cast(Engine, None), Shape(streams=8, context=SHORT), tokens=8)
+    bench = CaptureBench(cast(TurningEngine, None), Shape(streams=8, context=SHORT), tokens=8)
     rates = {
         "off": [10.0, 20.0, 30.0],
         "light": [9.9, 19.7, 29.0],
@@ -99,12 +102,23 @@ def test_the_cost_of_a_level_is_held_against_its_bar() -> None:
         "full": [1.0, 2.0, 3.0],
     }
     bench.rounds = [{name: CaptureSample(each[at], 100.0) for name, each in rates.items()} for at in range(3)]
+    bench.turns = [
+        {"off": 1.0, "light": 1.01, "follow": 1.10},
+        {"off": 1.1, "light": 1.1, "follow": 1.155},
+        {"off": 0.9, "light": 1.0, "follow": 0.9},
+    ]
     del bench.rounds[1]["full"], bench.rounds[2]["full"]
     costs = {cost.name: cost for cost in bench.costs()}
     assert list(costs) == ["off", "light", "follow", "full"]
-    assert (costs["light"].ratio, costs["light"].bar, costs["light"].holds) == (0.985, 0.98, True)
-    assert (costs["follow"].ratio, costs["follow"].bar, costs["follow"].holds) == (pytest.approx(28 / 30), 0.95, False)
-    assert (costs["full"].ratio, costs["full"].holds) == (0.1, None)
+    assert (costs["light"].in_turn, costs["light"].bar, costs["light"].holds) == (1 / 1.01, 0.98, True)
+    assert (costs["light"].whole, costs["light"].in_turn_spread) == (0.985, (0.9, 1.0))
+    assert costs["follow"].in_turn == pytest.approx(1 / 1.05)
+    assert (costs["follow"].bar, costs["follow"].holds) == (0.95, True)
+    assert costs["follow"].whole == pytest.approx(28 / 30)
+    assert costs["follow"].whole_spread == pytest.approx((0.9, 0.94))
+    assert (costs["full"].in_turn, costs["full"].whole, costs["full"].holds) == (None, 0.1, None)
+    bench.turns[1]["follow"] = 1.17
+    assert {cost.name: cost.holds for cost in bench.costs()}["follow"] is False
     assert most_cost("follow", 1) == 0.10
 
 
@@ -116,7 +130,7 @@ def test_decoding_is_timed_from_when_all_have_begun() -> None:
 
 @pytest.mark.parametrize("context", [SHORT, 100])
 def test_every_level_generates_the_same_and_its_bytes_are_counted(context: int) -> None:
-    with recording_engine("tiny", EngineConfig(kv_memory=2**22)) as engine:
+    with recording_engine("tiny", EngineConfig(kv_memory=2**22), kind=TurningEngine) as engine:
         bench = CaptureBench(engine, Shape(streams=2, context=context), tokens=6)
         assert sum(1 for _ in bench.run(2, seconds=60)) == 3
         costs = {cost.name: cost for cost in bench.costs()}
@@ -128,8 +142,56 @@ def test_every_level_generates_the_same_and_its_bytes_are_counted(context: int) 
     assert {name: cost.rounds for name, cost in costs.items()} == {"off": 2, "light": 2, "follow": 2, "full": 1}
 
 
+@pytest.mark.parametrize("tokens", [15, 27, 99])
+def test_levels_take_turns_as_often_as_each_other(tokens: int) -> None:
+    orders = set()
+    for number in range(20):
+        turns = turns_of(tokens, number)
+        assert len(turns) == tokens
+        counted = Counter(level for level, counts in turns if counts)
+        assert set(counted) == {"off", "light", "follow"}
+        assert len(set(counted.values())) == 1
+        for index, (level, counts) in enumerate(turns):
+            # A step whose successors are at another level would have its arrays told while those run.
+            before = [of for of, _ in turns[max(0, index - SETTLE) : index]]
+            assert not counts or before == [level] * SETTLE
+        orders.add(tuple(dict.fromkeys(level for level, _ in turns)))
+    assert len(orders) > 1
+
+
+def test_what_is_told_of_a_token_changes_with_the_turn() -> None:
+    frames: list[Frame] = []
+    with recording_engine("tiny", EngineConfig(kv_memory=2**22), kind=TurningEngine) as engine:
+        prompts = [[65 + stream] * SHORT for stream in range(2)]
+        expected = run_streams(engine, prompts, 27, CapturePlan(level="off"))[1]
+        engine.cache_state()
+        engine.bus.flush()
+        engine.bus.subscribe(frames.append)
+        seconds, ids = seconds_in_turn(engine, prompts, 27, 5)
+        engine.cache_state()
+        engine.bus.flush()
+    assert ids == expected
+    assert set(seconds) == {"off", "light", "follow"}
+    levels = [level for level, _ in turns_of(27, 5)]
+    told = [parse(frame.payload, binary=False)[0] for frame in frames if frame.kind == "token"]
+    assert len(told) == 2 * 27
+    for token in told:
+        assert (token["logprob"] is None) == (levels[token["index"]] == "off")
+    rows = sorted(frame.position or 0 for frame in frames if frame.kind == "attention")
+    followed = [SHORT - 1 + index for index, level in enumerate(levels) if level == "follow"]
+    assert rows == sorted(2 * followed)
+
+
+def test_an_answer_that_ends_before_everybodys_turn_is_no_comparison() -> None:
+    with (
+        recording_engine("tiny", EngineConfig(kv_memory=2**22), kind=TurningEngine) as engine,
+        pytest.raises(TokenwalkError, match="ended after 8 tokens"),
+    ):
+        seconds_in_turn(engine, [[65] * SHORT], 8, 0)
+
+
 def test_prompts_that_the_cache_does_not_hold_are_no_comparison() -> None:
-    with recording_engine("tiny", EngineConfig(kv_memory=2**17)) as engine:  # 128 positions
+    with recording_engine("tiny", EngineConfig(kv_memory=2**17), kind=TurningEngine) as engine:  # 128 positions
         bench = CaptureBench(engine, Shape(streams=2, context=100), tokens=4)
         with pytest.raises(TokenwalkError, match="computed again"):
             list(bench.run(1, seconds=60))

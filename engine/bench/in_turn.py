@@ -1,0 +1,101 @@
+"""What levels of capture cost while tokens are generated: they take turns within one run, some steps each.
+
+Two runs of the same work differ by more than what is to be measured, steps that follow each other much less.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from engine.bench.contestants import run_streams
+from engine.capture import CapturePlan, Level
+from engine.capture_schedule import runs
+from engine.engine import Engine
+from engine.errors import TokenwalkError
+from engine.events import RequestFinished, Token
+from engine.sequence import Deliver, Sequence
+
+LEVELS: tuple[Level, ...] = ("off", "light", "follow")
+"""Those that differ in what is done of each token, and in nothing else."""
+
+BEGINNING = 3
+"""Tokens before the first turn, while prompts are looked at."""
+
+TURN = 8
+"""Tokens of a turn, where the answer has room for one of each level."""
+
+SETTLE = 2
+"""Tokens at the beginning of a turn that are not counted: a step is looked at and told while the next ones run."""
+
+
+class TurningEngine(Engine):
+    """An engine that can change from one token to the next whether it works out probabilities."""
+
+    _telling: list[bool] | None = None
+
+    @contextmanager
+    def telling(self, at: list[bool]) -> Iterator[None]:
+        """Of requests that are submitted in this block: whether it does so, by index in the answer."""
+        self._telling = at
+        try:
+            yield
+        finally:
+            self._telling = None
+
+    def _queue(self, sequence: Sequence) -> str:
+        if self._telling is not None:
+            sequence.sampler.statistics = self._telling[0]
+            sequence.deliver = partial(_turning, sequence, self._telling, sequence.deliver)
+        return super()._queue(sequence)
+
+
+def _turning(sequence: Sequence, telling: list[bool], deliver: Deliver, event: Token | RequestFinished) -> None:
+    deliver(event)
+    if isinstance(event, Token) and event.index + 1 < len(telling):
+        sequence.sampler.statistics = telling[event.index + 1]
+
+
+def seconds_in_turn(
+    engine: TurningEngine, prompts: list[list[int]], tokens: int, number: int
+) -> tuple[dict[Level, float], list[list[int]]]:
+    """Continue all prompts at once, equally long ones, the levels taking turns in an order that hangs on a number.
+
+    Returns:
+        Mean seconds between two tokens of a stream, by level, and each stream's token ids.
+
+    Raises:
+        TokenwalkError: when answers ended too early for a turn of each level.
+    """
+    turns = turns_of(tokens, number)
+    first = len(prompts[0]) - 1  # the pass that chooses the first token
+    followed = [first + index for index, (level, _) in enumerate(turns) if level == "follow"]
+    plan = CapturePlan(level="follow", positions=tuple((start, stop) for start, stop in runs(np.array(followed))))
+    with engine.telling([level != "off" for level, _ in turns]):
+        streams, ids = run_streams(engine, prompts, tokens, plan)
+    together = min(streams.tokens)  # from then on there are fewer
+    gaps = np.diff([arrivals[:together] for arrivals in streams.arrivals], axis=-1, prepend=np.nan).mean(0)
+    seconds = {}
+    for level in LEVELS:
+        counted = [gaps[index] for index in range(together) if turns[index] == (level, True)]
+        if not counted:
+            raise TokenwalkError(f"an answer ended after {together} tokens, before a turn of each level: give others")
+        seconds[level] = float(np.mean(counted))
+    return seconds, ids
+
+
+def turns_of(tokens: int, number: int) -> list[tuple[Level, bool]]:
+    """By index in the answer: at which level it is, and whether it is counted."""
+    shuffle, each = random.Random(number), min(TURN, (tokens - BEGINNING) // len(LEVELS))
+    turns: list[tuple[Level, bool]] = []
+    while len(turns) < tokens:
+        order = shuffle.sample(LEVELS, len(LEVELS))
+        if not turns:
+            turns = [(order[0], False)] * BEGINNING
+        for level in order:
+            turns += [(level, index >= SETTLE) for index in range(each)]
+    return turns[:tokens]
