@@ -85,11 +85,10 @@ def _measure(
     """All shapes, and why there is nothing beside them, if there is not."""
     from engine.bench.capture import SHAPES, CaptureBench
     from engine.bench.contestants import recording_engine
-    from engine.bench.in_turn import TurningEngine
 
     costs: list[Cost] = []
     config = EngineConfig(kv_memory=KV_MEMORY)
-    with _peers(model) as (peers, why), recording_engine(model, config, kind=TurningEngine) as engine:
+    with _peers(model) as (peers, why), recording_engine(model, config) as engine:
         for shape in SHAPES:
             if shape.name not in chosen:
                 continue
@@ -128,8 +127,8 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
     console, machine = Console(), facts["machine"]
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
-        f"{facts['tokens']} tokens greedily, medians of rounds. In turn: within one run, steps of one level after steps "
-        "of another. Whole: answers of one after answers of another, which have their prompts to tell besides.",
+        f"{facts['tokens']} tokens greedily, medians of rounds. In turn: within one run, steps of one level after "
+        "steps of another. Whole: answers of one after answers of another, which have their prompts to tell besides.",
         soft_wrap=True,
     )
     table = Table("shape", "level", "tokens/s", "bytes/token", "in turn ÷ off", "bar", "whole ÷ off", "rounds")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from engine.bench.contestants import run_streams
+from engine.bench.contestants import TurningEngine, run_streams
 from engine.bench.figures import take_turns
-from engine.bench.in_turn import TurningEngine, seconds_in_turn
+from engine.bench.in_turn import seconds_in_turn
 from engine.bench.prompts import passage, story
 from engine.capture import CapturePlan, Level
 from engine.codec import Frame, parse

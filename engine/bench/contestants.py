@@ -6,9 +6,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
 
 from engine.bench.figures import Streams
 from engine.bus import EventBus
@@ -19,26 +19,47 @@ from engine.errors import TokenwalkError
 from engine.events import RequestFinished, Token
 from engine.models import load
 from engine.request import GenerationRequest, SamplingParams
+from engine.sequence import Deliver, Sequence
 from engine.trace import Recorder
 
 LIGHT = CapturePlan(level="light")
 
-Kind = TypeVar("Kind", bound=Engine)
+
+class TurningEngine(Engine):
+    """An engine that can change from one token to the next whether it works out probabilities."""
+
+    _telling: list[bool] | None = None
+
+    @contextmanager
+    def telling(self, at: list[bool]) -> Iterator[None]:
+        """Of requests that are submitted in this block: whether it does so, by index in the answer."""
+        self._telling = at
+        try:
+            yield
+        finally:
+            self._telling = None
+
+    def _queue(self, sequence: Sequence) -> str:
+        if self._telling is not None:
+            sequence.sampler.statistics = self._telling[0]
+            sequence.deliver = partial(_turning, sequence, self._telling, sequence.deliver)
+        return super()._queue(sequence)
+
+
+def _turning(sequence: Sequence, telling: list[bool], deliver: Deliver, event: Token | RequestFinished) -> None:
+    deliver(event)
+    if isinstance(event, Token) and event.index + 1 < len(telling):
+        sequence.sampler.statistics = telling[event.index + 1]
 
 
 @contextmanager
-def recording_engine(
-    spec: str,
-    config: EngineConfig | None = None,
-    *,
-    kind: type[Kind] = Engine,  # type: ignore[assignment]
-) -> Iterator[Kind]:
+def recording_engine(spec: str, config: EngineConfig | None = None) -> Iterator[TurningEngine]:
     """An engine as `tokenwalk serve` runs it, with its bus and a recorder that writes to a temporary file."""
     with tempfile.TemporaryDirectory(prefix="tokenwalk-bench-") as folder:
         bus = EventBus()
         recorder = Recorder(Path(folder) / "bench.mcap")
         bus.subscribe(recorder)
-        engine = kind(lambda: load(spec), config or EngineConfig(), bus)
+        engine = TurningEngine(lambda: load(spec), config or EngineConfig(), bus)
         engine.start()
         try:
             yield engine

@@ -6,19 +6,13 @@ Two runs of the same work differ by more than what is to be measured, steps that
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 
-from engine.bench.contestants import run_streams
+from engine.bench.contestants import TurningEngine, run_streams
 from engine.capture import CapturePlan, Level
 from engine.capture_schedule import runs
-from engine.engine import Engine
 from engine.errors import TokenwalkError
-from engine.events import RequestFinished, Token
-from engine.sequence import Deliver, Sequence
 
 LEVELS: tuple[Level, ...] = ("off", "light", "follow")
 """Those that differ in what is done of each token, and in nothing else."""
@@ -31,33 +25,6 @@ TURN = 8
 
 SETTLE = 2
 """Tokens at the beginning of a turn that are not counted: a step is looked at and told while the next ones run."""
-
-
-class TurningEngine(Engine):
-    """An engine that can change from one token to the next whether it works out probabilities."""
-
-    _telling: list[bool] | None = None
-
-    @contextmanager
-    def telling(self, at: list[bool]) -> Iterator[None]:
-        """Of requests that are submitted in this block: whether it does so, by index in the answer."""
-        self._telling = at
-        try:
-            yield
-        finally:
-            self._telling = None
-
-    def _queue(self, sequence: Sequence) -> str:
-        if self._telling is not None:
-            sequence.sampler.statistics = self._telling[0]
-            sequence.deliver = partial(_turning, sequence, self._telling, sequence.deliver)
-        return super()._queue(sequence)
-
-
-def _turning(sequence: Sequence, telling: list[bool], deliver: Deliver, event: Token | RequestFinished) -> None:
-    deliver(event)
-    if isinstance(event, Token) and event.index + 1 < len(telling):
-        sequence.sampler.statistics = telling[event.index + 1]
 
 
 def seconds_in_turn(

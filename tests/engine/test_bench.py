@@ -14,11 +14,11 @@ import pytest
 
 from engine.bench.capture import LEVELS, SHORT, CaptureBench, Shape, most_cost
 from engine.bench.capture import Sample as CaptureSample
-from engine.bench.contestants import recording_engine, run_streams
+from engine.bench.contestants import TurningEngine, recording_engine, run_streams
 from engine.bench.eager import EagerPeer, missing
 from engine.bench.figures import Streams, figure, take_turns
 from engine.bench.folder import peer_folder
-from engine.bench.in_turn import SETTLE, TurningEngine, seconds_in_turn, turns_of
+from engine.bench.in_turn import SETTLE, seconds_in_turn, turns_of
 from engine.bench.one_stream import Race, Sample
 from engine.bench.prompts import passage, story
 from engine.capture import CapturePlan
@@ -130,7 +130,7 @@ def test_decoding_is_timed_from_when_all_have_begun() -> None:
 
 @pytest.mark.parametrize("context", [SHORT, 100])
 def test_every_level_generates_the_same_and_its_bytes_are_counted(context: int) -> None:
-    with recording_engine("tiny", EngineConfig(kv_memory=2**22), kind=TurningEngine) as engine:
+    with recording_engine("tiny", EngineConfig(kv_memory=2**22)) as engine:
         bench = CaptureBench(engine, Shape(streams=2, context=context), tokens=6)
         assert sum(1 for _ in bench.run(2, seconds=60)) == 3
         costs = {cost.name: cost for cost in bench.costs()}
@@ -161,7 +161,7 @@ def test_levels_take_turns_as_often_as_each_other(tokens: int) -> None:
 
 def test_what_is_told_of_a_token_changes_with_the_turn() -> None:
     frames: list[Frame] = []
-    with recording_engine("tiny", EngineConfig(kv_memory=2**22), kind=TurningEngine) as engine:
+    with recording_engine("tiny", EngineConfig(kv_memory=2**22)) as engine:
         prompts = [[65 + stream] * SHORT for stream in range(2)]
         expected = run_streams(engine, prompts, 27, CapturePlan(level="off"))[1]
         engine.cache_state()
@@ -184,14 +184,14 @@ def test_what_is_told_of_a_token_changes_with_the_turn() -> None:
 
 def test_an_answer_that_ends_before_everybodys_turn_is_no_comparison() -> None:
     with (
-        recording_engine("tiny", EngineConfig(kv_memory=2**22), kind=TurningEngine) as engine,
+        recording_engine("tiny", EngineConfig(kv_memory=2**22)) as engine,
         pytest.raises(TokenwalkError, match="ended after 8 tokens"),
     ):
         seconds_in_turn(engine, [[65] * SHORT], 8, 0)
 
 
 def test_prompts_that_the_cache_does_not_hold_are_no_comparison() -> None:
-    with recording_engine("tiny", EngineConfig(kv_memory=2**17), kind=TurningEngine) as engine:  # 128 positions
+    with recording_engine("tiny", EngineConfig(kv_memory=2**17)) as engine:  # 128 positions
         bench = CaptureBench(engine, Shape(streams=2, context=100), tokens=4)
         with pytest.raises(TokenwalkError, match="computed again"):
             list(bench.run(1, seconds=60))
