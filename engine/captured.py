@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -63,18 +63,14 @@ def alike(one: Softmax | None, other: Softmax | None) -> bool:
 
 
 class Joined:
-    """What rows that decode together captured of attention, all layers as one array.
-
-    To read them one by one took longer than to work with what is in them, where that is little. It is made when
-    somebody asks: a request may want some layers alone.
+    """What rows that decode together captured of attention: little, which is read at once, for all rows and layers.
 
     Args:
         pieces: one array a layer, `[rows, heads, 1, keys]`, heads perhaps in two axes.
     """
 
     def __init__(self, pieces: list[mx.array]) -> None:
-        self._pieces = pieces
-        self.shape = len(pieces), pieces[0].shape[0], -1, *pieces[0].shape[-2:]
+        self.outputs = pieces
 
     @classmethod
     def of(cls, layers: list[list[mx.array]], softmaxes: list[Softmax | None]) -> Joined | None:
@@ -85,14 +81,12 @@ class Joined:
         return cls(whole) if decoding and small and all(alike(softmaxes[0], one) for one in softmaxes) else None
 
     @cached_property
-    def array(self) -> mx.array:
-        """`[layers · rows, heads, 1, keys]`, lazy."""
-        pieces, self._pieces = self._pieces, []
-        return mx.concatenate(pieces)
-
-    def read(self) -> np.ndarray:
-        """`[layers, rows, heads, 1, keys]`, once it has been evaluated."""
-        return np.asarray(self.array).reshape(self.shape)
+    def rows(self) -> np.ndarray:
+        """`[rows, layers, heads, 1, keys]`, once they have been evaluated; they are let go of."""
+        pieces, self.outputs = self.outputs, []
+        rows, *_, one, keys = pieces[0].shape
+        layers = [np.asarray(piece).reshape(rows, -1) for piece in pieces]
+        return np.concatenate(layers, axis=1).reshape(rows, len(layers), -1, one, keys)
 
 
 @dataclass(slots=True)
@@ -132,17 +126,21 @@ class Captured:
 
     @property
     def outputs(self) -> list[mx.array]:
-        """The arrays to be evaluated with the step: all, or all but what is evaluated layer by layer."""
+        """This row's own arrays to be evaluated with the step: all, or all but what is evaluated layer by layer."""
         outputs = [] if self.by_layer else [piece for pieces in self.pieces for piece in pieces]
-        if self.joined is not None:
-            outputs.append(self.joined.array)
-        if self.stream is not None and not self.stream.large:
-            outputs += self.stream.outputs
         if self.scores is not None:
             outputs += [one.sinks for one in self.scores.softmaxes if one is not None and one.sinks is not None]
         outputs += [*self.head_out.values()]
         outputs += [array for noted in self.experts.values() for array in noted.arrays]
         return outputs if self.evidence is None else outputs + self.evidence.arrays
+
+    @property
+    def shared(self) -> Iterator[Stream | Joined]:
+        """What it shares with other rows of the pass, and is evaluated with the step."""
+        if self.joined is not None:
+            yield self.joined
+        if self.stream is not None and not self.stream.large:
+            yield self.stream
 
     @property
     def by_layer(self) -> bool:
@@ -155,6 +153,8 @@ class Captured:
         wanted = captures.plan.wanted
         if wanted <= {"attention"}:
             self.stream = None
+        elif self.stream is not None:
+            self.stream.keep(len(self.positions))
         wanted_heads = self.head_out if "attribution" in wanted else {}
         self.head_out = {layer: out.astype(mx.float32) for layer, out in wanted_heads.items()}
         if self.evidence is not None and self.evidence.layer not in captures.layers:
@@ -217,7 +217,7 @@ class Captured:
         if self.joined is not None:
             assert self.scores is not None, "rows that decode together share their scores"
             joined, self.joined = self.joined, None
-            yield 0, 0, joined.read()[:, self.scores.row, ..., : self.scores.keys]
+            yield 0, 0, joined.rows[self.scores.row, ..., : self.scores.keys]
             return
         first = len(self.layers) - len(self.pieces)
         while self.pieces:
@@ -267,6 +267,14 @@ class Captured:
             layer: np.array(np.asarray(out)[first + index]).reshape(out.shape[1], -1)
             for layer, out in self.head_out.items()
         }
+
+
+def outputs_of(rows: Iterable[Captured]) -> list[mx.array]:
+    """What is to be evaluated with the step of what rows of one pass captured, what they share once."""
+    rows = list(rows)
+    shared = {id(some): some for captured in rows for some in captured.shared}
+    own = [array for captured in rows for array in captured.outputs]
+    return own + [array for some in shared.values() for array in some.outputs]
 
 
 def collect(

@@ -20,7 +20,7 @@ import numpy as np
 
 from engine.by_layer import run_by_layer
 from engine.capture_schedule import SUMMARISED, WHOLE
-from engine.captured import Captured
+from engine.captured import Captured, outputs_of
 from engine.scheduler import Plan, Row
 from engine.sequence import Sequence
 from engine.stopwatch import Span, Stopwatch
@@ -172,11 +172,11 @@ class Runner:
                 outputs.append(result.logits)
             if result.token is not None:
                 outputs.append(result.token)
-            if result.captured is not None:
-                outputs += result.captured.outputs
+        captured = [result.captured for result in results if result.captured is not None]
+        outputs += outputs_of(captured)
         # Rows of one pass share what it left.
         outputs = list({id(array): array for array in outputs}.values())
-        by_layer = [result.captured for result in results if result.captured is not None and result.captured.by_layer]
+        by_layer = [row for row in captured if row.by_layer]
         build_ns = laid.took_ns + time.perf_counter_ns() - start
         return Step(number, results, outputs, build_ns=build_ns, by_layer=by_layer, streams=_large(results))
 
@@ -212,7 +212,7 @@ class Runner:
         for result in results:
             if result.captured is not None:
                 result.captured.told = told[result.row.sequence]
-        captured = [array for result in results if result.captured is not None for array in result.captured.outputs]
+        captured = outputs_of(result.captured for result in results if result.captured is not None)
         captured += [array for stream in _large(results) for array in stream.outputs]
         chosen = [array for result in results for array in (result.logits, result.token) if array is not None]
         written = [array for result in results for array in result.written]

@@ -16,12 +16,15 @@ import numpy as np
 from engine.taps import Tape
 
 LARGE_BYTES = 16 * 2**20
-"""A pass's vectors are put together on the device up to here; of more, each layer's are read as it is computed."""
+"""A pass's vectors are read when it is done up to here; of more, each layer's are read as it is computed."""
 
 PIECE = 64
 """Positions of a large pass whose vectors lie in one array: whoever keeps those of one keeps the others'. Of fewer,
-what puts them there would be many small pieces of work, for which the thread that submits the layers waits. In a small
-pass, whose rows may be of as many requests, each position has its own."""
+what puts them there would be many small pieces of work, for which the thread that submits the layers waits."""
+
+TOGETHER = 16
+"""Positions of a small pass whose vectors lie in one array, if it has no more and all of them are wanted. Of others
+each has its own."""
 
 Written = tuple[str, int, mx.array]
 """What was written, the layer's index, and `[captured, …, hidden]` of it."""
@@ -31,7 +34,7 @@ class Stream:
     """The captured rows of one pass, which share it.
 
     Args:
-        arrays: by name, one lazy `[captured, …, hidden]` a layer, float32: `residual` (the embedding first: one more
+        arrays: by name, one lazy `[captured, …, hidden]` a layer: `residual` (the embedding first: one more
             than layers), and where they are told apart `attention_out` and `mlp_out`. They are let go of as they are
             read.
 
@@ -46,11 +49,12 @@ class Stream:
         self.layers = len(arrays["residual"]) - 1
         self._captured, *_, self._hidden = arrays["residual"][0].shape
         self.large = 4 * self._captured * self._hidden * sum(map(len, arrays.values())) > LARGE_BYTES
-        # One array for all layers: to read 91 small ones took longer than to work with what is in them.
         self._arrays: dict[str, list[mx.array | None]] = {
-            name: [*written] if self.large else [_joined(written)] for name, written in arrays.items()
+            name: [_single(array) for array in written] if self.large or _as_is(written) else [_joined(written)]
+            for name, written in arrays.items()
         }
-        self._piece = PIECE if self.large else 1
+        self._piece = PIECE
+        self._wanted = 0
         self._vectors: dict[str, list[np.ndarray]] = {}
         self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
 
@@ -62,6 +66,10 @@ class Stream:
     def outputs(self) -> list[mx.array]:
         """What is still to be read."""
         return [array for written in self._arrays.values() for array in written if array is not None]
+
+    def keep(self, positions: int) -> None:
+        """Note that so many of the captured positions are of a request that wants them."""
+        self._wanted += positions
 
     def before(self, layer: int) -> list[Written]:
         """Of a large one, what is there when a layer begins, to be read: the stream itself, and what the layer before
@@ -79,17 +87,29 @@ class Stream:
     def read_all(self) -> None:
         """Read what is still to be read."""
         for name, written in self._arrays.items():
-            for index, array in enumerate(written):
-                if array is not None:
-                    written[index] = None
-                    self.read(name, index, np.asarray(array))
+            left = [(index, np.asarray(array)) for index, array in enumerate(written) if array is not None]
+            written[:] = [None] * len(written)
+            if self.large:
+                for index, block in left:
+                    self.read(name, index, block)
+            elif left:
+                rows = np.concatenate([block.reshape(self._captured, -1) for _, block in left], axis=1)
+                self._read_rows(name, rows.reshape(self._captured, -1, self._hidden))
 
-    def read(self, name: str, first: int, block: np.ndarray) -> None:
-        """Take in what was written in some layers, `[layers · captured, …, hidden]`, from an index on."""
-        block = block.reshape(-1, self._captured, self._hidden)
-        layers = slice(first, first + len(block))
-        self.norms[name][:, layers] = _norms(block).T
+    def _read_rows(self, name: str, rows: np.ndarray) -> None:
+        """Take in what was written in all layers, `[captured, layers, hidden]`."""
+        self.norms[name][:] = _norms(rows)
         if name == "mlp_out":  # what the MLP wrote is what is left of a layer's change: its size is told, no more
+            return
+        together = self._wanted == self._captured <= TOGETHER
+        self._piece = self._captured if together else 1
+        self._vectors[name] = [rows] if together else [rows[index : index + 1].copy() for index in range(len(rows))]
+
+    def read(self, name: str, index: int, block: np.ndarray) -> None:
+        """Take in what was written in a layer of a large pass, `[captured, …, hidden]`."""
+        block = block.reshape(self._captured, self._hidden)
+        self.norms[name][:, index] = _norms(block)
+        if name == "mlp_out":
             return
         if name not in self._vectors:
             sizes = [min(self._piece, self._captured - start) for start in range(0, self._captured, self._piece)]
@@ -97,7 +117,7 @@ class Stream:
             self._vectors[name] = [np.empty((size, count, self._hidden), np.float32) for size in sizes]
         for number, piece in enumerate(self._vectors[name]):
             start = number * self._piece
-            piece[:, layers] = block[:, start : start + len(piece)].swapaxes(0, 1)
+            piece[:, index] = block[start : start + len(piece)]
 
     def vectors(self, name: str, index: int) -> np.ndarray | None:
         """`[layers, hidden]` of one captured row, of `residual` or `attention_out`; None where it is not told apart."""
@@ -109,18 +129,27 @@ def stream_of(tape: Tape, layers: int) -> Stream | None:
     """What a pass with that many layers left of its residual stream; None where the model has none."""
     if len(tape.residual) != layers + 1:
         return None
-    arrays = {"residual": [array.astype(mx.float32) for array in tape.residual]}
+    arrays = {"residual": tape.residual}
     for name, written in (("attention_out", tape.attention_out), ("mlp_out", tape.mlp_out)):
         if len(written) == layers:
-            arrays[name] = [written[layer].astype(mx.float32) for layer in range(layers)]
+            arrays[name] = [written[layer] for layer in range(layers)]
     return Stream(arrays)
 
 
+def _as_is(arrays: list[mx.array]) -> bool:
+    """Whether the host reads arrays as they are. To join those of 31 layers on the device takes a CPU four times as
+    long as to read them one by one, and the step waits for it.
+    """
+    return all(array.dtype == mx.float32 for array in arrays)
+
+
+def _single(array: mx.array) -> mx.array:
+    return array.astype(mx.float32)
+
+
 def _joined(arrays: list[mx.array]) -> mx.array:
-    """`[layers · captured, …, hidden]`. A few models' layers differ in what stands between."""
-    if len({array.shape for array in arrays}) > 1:
-        arrays = [array.reshape(array.shape[0], array.shape[-1]) for array in arrays]
-    return mx.concatenate(arrays)
+    """All layers, converted at once: `[captured, layers · hidden]` float32."""
+    return _single(mx.concatenate([array.reshape(array.shape[0], -1) for array in arrays], axis=1))
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine import stream as stream_module
-from engine.stream import PIECE, Stream
+from engine.stream import PIECE, TOGETHER, Stream
 
 LAYERS, HIDDEN = 5, 12
 
@@ -83,3 +83,41 @@ def test_one_position_keeps_no_more_than_its_piece(
     assert kept is not None
     assert kept.base is not None
     assert kept.base.size == positions * (LAYERS + 1) * HIDDEN
+
+
+def test_positions_of_a_small_pass_lie_together_where_all_of_them_are_wanted() -> None:
+    arrays = written(TOGETHER)
+    for wanted, positions in ((TOGETHER, TOGETHER), (TOGETHER - 1, 1)):
+        stream = stream_with(arrays)
+        stream.keep(3)
+        stream.keep(wanted - 3)
+        stream.read_all()
+        check(stream, arrays)
+        kept = stream.vectors("residual", 1)
+        assert kept is not None
+        assert kept.base is not None
+        assert kept.base.size == positions * (LAYERS + 1) * HIDDEN
+
+
+@pytest.mark.parametrize("captured", [1, 5, 2 * PIECE])
+@pytest.mark.parametrize("large_bytes", [0, 2**24])
+def test_half_precision_is_read_in_single(captured: int, large_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "LARGE_BYTES", large_bytes)
+    half = {
+        name: [mx.array(layer).astype(mx.bfloat16) for layer in of_name] for name, of_name in written(captured).items()
+    }
+    half["residual"][2] = half["residual"][2][:, None]  # a few models' layers differ in what stands between
+    single = {
+        name: np.array([layer.astype(mx.float32).reshape(captured, HIDDEN) for layer in of_name])
+        for name, of_name in half.items()
+    }
+    stream = Stream(half)
+    stream.keep(captured)
+    for layer in range(LAYERS + 1) if stream.large else []:
+        for name, index, array in stream.before(layer):
+            stream.read(name, index, np.asarray(array))
+    stream.read_all()
+    check(stream, single)
+    vectors = stream.vectors("residual", 0)
+    assert vectors is not None
+    assert vectors.dtype == np.float32
