@@ -64,7 +64,7 @@ class Absences:
             start, stop: positions that are about to be run.
         """
         captures = sequence.captures
-        if captures is None:
+        if captures is None or captures.within_budget:
             return
         border = captures.prompt_tokens - 1
         for part, first, end in (("prompt", 0, border), ("answer", border, captures.stop)):
@@ -92,6 +92,8 @@ class Absences:
             sequence.said_streamless = True
             detail = "the layers of this model do not hand on one vector for each token"
             self._emit(Absent(what="residual", reason="unsupported", request=sequence.id, detail=detail))
+        if len(layers) == self._visible.layers and sequence.said_unseen is not None:
+            return
         asked = sequence.plan.layers_of(self._visible.layers) if "attention" in wanted else []
         at = None if sequence.said_unseen is None else [position, captures.stop]
         said = sequence.said_unseen or set()

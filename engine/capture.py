@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -92,7 +93,7 @@ class CapturePlan:
     @property
     def wanted(self) -> frozenset[Tensor]:
         """What is captured beside tokens and their statistics."""
-        return frozenset(_BY_LEVEL[self.level] if self.tensors is None else self.tensors)
+        return _as_set(_BY_LEVEL[self.level] if self.tensors is None else self.tensors)
 
     @property
     def arrays(self) -> bool:
@@ -180,6 +181,11 @@ class CapturePlan:
 
 
 _FIELDS = {"level", "dtype", "max_bytes", "positions", "layers", "heads", "tensors", "over_budget", "kernels"}
+
+
+@cache
+def _as_set(tensors: tuple[Tensor, ...]) -> frozenset[Tensor]:
+    return frozenset(tensors)
 
 
 def _wrong(field: str, given: object, expected: str) -> RequestError:

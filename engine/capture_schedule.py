@@ -143,6 +143,11 @@ class CaptureSchedule:
         forms[answer], _ = _fill(whole[answer], least[answer], budget - spent, budget // 4)
         return forms
 
+    @cached_property
+    def within_budget(self) -> bool:
+        """Whether all that is wanted is captured whole."""
+        return not ((self.forms == SUMMARISED) | (self.forms == LEFT_OUT)).any()
+
     # --- what it costs ------------------------------------------------------------------------------------------------
 
     @cached_property

@@ -33,7 +33,7 @@ from engine.events import (
 from engine.kv.choose import choose
 from engine.models.info import LoadedModel
 from engine.prepare import Emit
-from engine.readings import Readings
+from engine.readings import READINGS, Readings
 from engine.report import CaptureReport
 from engine.residuals import ResidualStore
 from engine.runner import Laid, RowResult, Runner, Step, Timed
@@ -350,7 +350,8 @@ class EngineCore:
             if not sequence.finished:
                 self._finish(sequence, "error", f"{fault}; generation was stopped", keep=False)
             return
-        self._left.append(partial(self.readings.all_of, sequence, captured.positions))
+        if not sequence.plan.wanted.isdisjoint(READINGS):
+            self._left.append(partial(self.readings.all_of, sequence, captured.positions))
 
     def _unsound(self, row: Row) -> None:
         """End a request whose prompt's KV is no numbers, before others find it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from engine.attribution import Readout, attribution_or_why
 from engine.events import Absent, AbsentReason, Attribution, Lens
@@ -13,6 +13,7 @@ from engine.sequence import Sequence
 from engine.taps import Taps
 
 Reading = Literal["lens", "attribution"]
+READINGS = frozenset(get_args(Reading))
 
 
 class Readings:

@@ -269,8 +269,8 @@ class Runner:
             return []
         first = max(row.start, sequence.captured_until)
         sequence.captured_until = max(sequence.captured_until, row.stop)
-        forms = sequence.captures.forms[first : row.stop]
-        return (np.flatnonzero((forms == WHOLE) | (forms == SUMMARISED)) + first - row.start).tolist()
+        forms = sequence.captures.forms[first : row.stop].tolist()
+        return [index for index, form in enumerate(forms, first - row.start) if form in (WHOLE, SUMMARISED)]
 
 
 def _large(results: list[RowResult]) -> list[Stream]:
