@@ -227,11 +227,13 @@ class EngineCore:
         start = time.perf_counter_ns()
         unused = [result for result in step.results if result.row.sequence.finished]
         used = [result for result in step.results if not result.row.sequence.finished]
-        told = _distributions(used)
+        logits = {result.row.sequence: np.asarray(result.logits) for result in used if result.logits is not None}
+        told = _distributions(logits)
         for result in used:
             self._stored(result.row)
             if result.logits is not None:
-                self._choose(step, result, told.get(result.row.sequence))
+                sequence = result.row.sequence
+                self._choose(step, result, logits[sequence], told.get(sequence))
         sampled = time.perf_counter_ns()
         for result in used:
             captured, result.captured = result.captured, None  # let go of before the next step needs the room
@@ -274,15 +276,13 @@ class EngineCore:
         for work in left:
             work()
 
-    def _choose(self, step: Step, result: RowResult, distribution: Distribution | None) -> None:
+    def _choose(self, step: Step, result: RowResult, logits: np.ndarray, distribution: Distribution | None) -> None:
         """Choose a row's next token, say how, and end the request where it ends."""
         sequence = result.row.sequence
         position = len(sequence.tokens)
         chosen_on_device = None if result.token is None else int(result.token)
         try:
-            choice = sequence.sampler.choose(
-                np.asarray(result.logits), position, token=chosen_on_device, distribution=distribution
-            )
+            choice = sequence.sampler.choose(logits, position, token=chosen_on_device, distribution=distribution)
         except NonFiniteLogits as error:
             self._finish(sequence, "error", f"{error}; generation was stopped", keep=False)
             return
@@ -377,11 +377,10 @@ class EngineCore:
         sequence.deliver(event)
 
 
-def _distributions(results: list[RowResult]) -> dict[Sequence, Distribution]:
-    """Of the rows that choose a token and tell of it, by their requests."""
-    telling = [result for result in results if result.logits is not None and result.row.sequence.sampler.statistics]
-    told = distributions_of([np.asarray(result.logits) for result in telling])
-    return {result.row.sequence: distribution for result, distribution in zip(telling, told, strict=True)}
+def _distributions(logits: dict[Sequence, np.ndarray]) -> dict[Sequence, Distribution]:
+    """Of those requests that tell how they choose."""
+    telling = [sequence for sequence in logits if sequence.sampler.statistics]
+    return dict(zip(telling, distributions_of([logits[sequence] for sequence in telling]), strict=True))
 
 
 def _device_chooses(step: Step) -> bool:

@@ -236,7 +236,8 @@ class _Record:
     def __init__(self, distribution: Distribution) -> None:
         self._before = distribution
         self._ids = np.array(distribution.ids)
-        raw = [math.exp(logprob) for logprob in distribution.logprobs]
+        self._logprobs = distribution.logprobs
+        raw = [math.exp(logprob) for logprob in self._logprobs]
         self._stages: list[dict[str, Any]] = []
         self._append("raw", None, distribution.logits.size, 1.0, raw)
 
@@ -254,7 +255,7 @@ class _Record:
 
     def choice(self, token: int, draw: dict[str, Any]) -> Choice:
         before = self._before
-        leading = zip(before.ids, before.logprobs, before.leading, strict=True)
+        leading = zip(before.ids, self._logprobs, before.leading, strict=True)
         return Choice(
             token=token,
             logprob=before.logprob(token),
