@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -48,16 +49,20 @@ def capture(
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Measure what each capture level costs, against level off in the same rounds: decode rate, and bytes a token.
+    """Measure what each capture level costs, against level off: decode rate, and bytes a token.
 
     \b
     shortx1, shortx8  1 and 8 streams that begin with 16 tokens
     2000x1, 2000x8    1 and 8 streams with 2,000 tokens before them, computed once and found in the cache by all; their
                       answers have 15 tokens at most, so that each contestant finds the cache as the one before did
 
-    Bars: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it computes the lens and
-    attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers with
-    output_attentions, where PyTorch is installed. What has no bar runs in one round of eight.
+    In turn: within one run, some steps of one level come after some of another. That tells half a percent, where two
+    runs of the same work differ by ten. Whole: answers of one level after answers of another, which also have their
+    prompts' positions to tell and to record while few tokens are generated.
+
+    Bars, for levels in turn: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it
+    computes the lens and attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers
+    with output_attentions, where PyTorch is installed. What has no bar runs in one round of eight.
     """
     from engine.device import describe
 
@@ -124,30 +129,32 @@ def _peers(model: str) -> Iterator[tuple[dict[str, Peer], str | None]]:
 
 
 def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> None:
+    from engine.bench.capture import BASE
+
     console, machine = Console(), facts["machine"]
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
-        f"{facts['tokens']} tokens greedily, medians of rounds. In turn: within one run, steps of one level after "
-        "steps of another. Whole: answers of one after answers of another, which have their prompts to tell besides.",
+        f"{facts['tokens']} tokens greedily, medians of rounds. Bytes of a token's events; rates as parts of level "
+        "off's, with levels taking turns step by step in one run (range over the rounds), and of whole answers in turn.",
         soft_wrap=True,
     )
-    table = Table("shape", "level", "tokens/s", "bytes/token", "in turn ÷ off", "bar", "whole ÷ off", "rounds")
+    table = Table(
+        "shape", "level", "tokens/s", "bytes", "in turn", "range", "bar", "whole", "rounds",
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
+    )  # fmt: skip
     for cost in costs:
-        bar = "" if cost.bar is None else f"≥ {cost.bar:.2f} {'✓' if cost.holds else '✗'}"
+        low, high = cost.in_turn_spread or cost.whole_spread
         table.add_row(
             cost.shape,
             cost.name,
             f"{cost.rate:.2f}",
             "" if cost.bytes_per_token is None else f"{cost.bytes_per_token:,.0f}",
-            "" if cost.in_turn is None else _ratio(cost.in_turn, cost.in_turn_spread),
-            bar,
-            _ratio(cost.whole, cost.whole_spread),
+            "" if cost.in_turn is None else f"{cost.in_turn:.3f}",
+            "" if cost.name == BASE else f"{low:.2f}–{high:.2f}",
+            "" if cost.bar is None else f"{cost.bar:.2f} {'✓' if cost.holds else '✗'}",
+            f"{cost.whole:.3f}",
             f"{cost.rounds}",
         )
     console.print(table)
     if missing is not None:
         console.print(f"Nothing beside them: {missing}.", soft_wrap=True)
-
-
-def _ratio(ratio: float, spread: tuple[float, float] | None) -> str:
-    return f"{ratio:.3f}" if spread is None else f"{ratio:.3f} ({spread[0]:.2f}–{spread[1]:.2f})"
