@@ -135,7 +135,7 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
         f"{facts['tokens']} tokens greedily, medians of rounds. Bytes of a token's events; rates as parts of level "
-        "off's, with levels taking turns step by step in one run (range over the rounds), and of whole answers in turn.",
+        "off's, with levels taking turns step by step in one run (and their range), and of whole answers in turn.",
         soft_wrap=True,
     )
     table = Table(
