@@ -10,7 +10,11 @@ in turn, round after round in changing order, and a figure is the median of the 
 | `contestants.py` | our engine as a server runs it |
 | `one_stream.py` | one stream, at each capture level, against mlx-lm's loop |
 | `streams.py` | several streams at once, against mlx-lm's BatchGenerator |
+| `capture.py` | what each capture level costs |
+| `in_turn.py` | likewise within one run, some steps of one level after some of another |
+| `eager.py` | transformers with `output_attentions`, where PyTorch is installed |
 | `prefix.py` | a second request that begins like the first |
+| `waste.py` | KV memory that holds nothing |
 | `folder.py` | a loaded model written out, for peers that want a folder |
 
 What is measured over HTTP is in `backend.bench`.
