@@ -17,14 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from backend.commands import options
-from engine.config import EngineConfig
 
 if TYPE_CHECKING:
     from engine.bench.capture import Cost, Peer, Shape
 
 NAMES = "shortx1, shortx8, 2000x1, 2000x8"
-KV_MEMORY = 2**30
-"""Of which 8 prompts of 2,000 tokens of the built-in model take 0.75 GB."""
 
 
 def _shapes(value: str) -> list[str]:
@@ -39,7 +36,7 @@ def _shapes(value: str) -> list[str]:
 def capture(
     model: options.Model = "smollm2",
     only: Annotated[str, typer.Option(help="Which shapes, with commas between.")] = NAMES.replace(" ", ""),
-    tokens: Annotated[int, typer.Option(help="Tokens a generation; 15 at most after a long prompt.", min=8)] = 32,
+    tokens: Annotated[int, typer.Option(help="Tokens of a whole answer; 79 at most after a long prompt.", min=8)] = 32,
     rounds: Annotated[
         int, typer.Option(help="Rounds; each runs every level once, what has no bar only in one of eight.", min=1)
     ] = 12,
@@ -53,8 +50,8 @@ def capture(
 
     \b
     shortx1, shortx8  1 and 8 streams that begin with 16 tokens
-    2000x1, 2000x8    1 and 8 streams with 2,000 tokens before them, computed once and found in the cache by all; their
-                      answers have 15 tokens at most, so that each contestant finds the cache as the one before did
+    2000x1, 2000x8    1 and 8 streams with 2,000 tokens before them, computed once and found in the cache by all; KV
+                      blocks have 80 positions here, so that no answer fills one: each finds the cache as the last did
 
     In turn: within one run, some steps of one level come after some of another. That tells half a percent, where two
     runs of the same work differ by ten. Whole: answers of one level after answers of another, which also have their
@@ -88,12 +85,11 @@ def _measure(
     model: str, chosen: list[str], tokens: int, rounds: int, seconds: float, progress: Progress
 ) -> tuple[list[Cost], str | None]:
     """All shapes, and why there is nothing beside them, if there is not."""
-    from engine.bench.capture import SHAPES, CaptureBench
+    from engine.bench.capture import CONFIG, SHAPES, CaptureBench
     from engine.bench.contestants import recording_engine
 
     costs: list[Cost] = []
-    config = EngineConfig(kv_memory=KV_MEMORY)
-    with _peers(model) as (peers, why), recording_engine(model, config) as engine:
+    with _peers(model) as (peers, why), recording_engine(model, CONFIG) as engine:
         for shape in SHAPES:
             if shape.name not in chosen:
                 continue

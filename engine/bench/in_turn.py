@@ -5,7 +5,7 @@ Two runs of the same work differ by more than what is to be measured, steps that
 
 from __future__ import annotations
 
-import random
+from itertools import permutations
 
 import numpy as np
 
@@ -30,7 +30,10 @@ SETTLE = 2
 def seconds_in_turn(
     engine: TurningEngine, prompts: list[list[int]], tokens: int, number: int
 ) -> tuple[dict[Level, float], list[list[int]]]:
-    """Continue all prompts at once, equally long ones, the levels taking turns in an order that hangs on a number.
+    """Continue all prompts at once, equally long ones, the levels taking turns.
+
+    Args:
+        number: of the run. Their order hangs on it: over all of them each comes as often in each place.
 
     Returns:
         Mean seconds between two tokens of a stream, by level, and each stream's token ids.
@@ -57,12 +60,12 @@ def seconds_in_turn(
 
 def turns_of(tokens: int, number: int) -> list[tuple[Level, bool]]:
     """By index in the answer: at which level it is, and whether it is counted."""
-    shuffle, each = random.Random(number), min(TURN, (tokens - BEGINNING) // len(LEVELS))
-    turns: list[tuple[Level, bool]] = []
-    while len(turns) < tokens:
-        order = shuffle.sample(LEVELS, len(LEVELS))
-        if not turns:
-            turns = [(order[0], False)] * BEGINNING
+    each = min(TURN, (tokens - BEGINNING) // len(LEVELS))
+    often = -(-(tokens - BEGINNING) // (each * len(LEVELS))) if each else 1
+    orders = list(permutations(LEVELS))
+    chosen = [orders[(number * often + again) % len(orders)] for again in range(often)]
+    turns: list[tuple[Level, bool]] = [(chosen[0][0], False)] * BEGINNING
+    for order in chosen:
         for level in order:
             turns += [(level, index >= SETTLE) for index in range(each)]
     return turns[:tokens]
