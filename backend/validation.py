@@ -106,5 +106,7 @@ EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def _expected(error: Any) -> str:
+    if error["type"] == "int_type" and isinstance(error["input"], float) and abs(error["input"]) >= 2**63:
+        return "an integer of at most 64 bits"  # JSON's reader makes a float of it
     words = EXPECTED.get(error["type"])
     return words(error.get("ctx", {})) if words else "what /openapi.json says of it"

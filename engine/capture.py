@@ -147,7 +147,10 @@ class CapturePlan:
             raise _wrong("", value, f"a level ({', '.join(get_args(Level))}) or an object")
         unknown = sorted(set(value) - _FIELDS)
         if unknown:
-            raise _wrong(f".{unknown[0]}", value[unknown[0]], f"one of the fields {', '.join(sorted(_FIELDS))}")
+            raise RequestError(
+                f"{_NAME} has a field {shown(unknown[0])}; expected none but {', '.join(sorted(_FIELDS))}",
+                param=f"{_NAME}.{unknown[0]}",
+            )
         budget = value.get("max_bytes", DEFAULT_BUDGET_BYTES)
         if not _is_number(budget):
             raise _wrong(".max_bytes", budget, f"a number of bytes, 0 to {LARGEST}")
@@ -170,16 +173,20 @@ class CapturePlan:
         """Read a plan from a command line: a level's name, or an object as JSON.
 
         Raises:
-            RequestError: as `parse`.
+            RequestError: as `parse`, by the names that a command line has.
         """
-        if not text.lstrip().startswith("{"):
-            return cls.parse(text)
         try:
-            return cls.parse(json.loads(text))
+            return cls.parse(json.loads(text) if text.lstrip().startswith("{") else text)
+        except RequestError as error:
+            raise RequestError(str(error).replace(_NAME, "--capture", 1), param="--capture") from error
         except ValueError as error:
-            raise _wrong("", text, f"a level, or an object in JSON ({error})") from error
+            raise RequestError(
+                f"--capture is {shown(text)}; expected a level, or an object in JSON ({error})", param="--capture"
+            ) from error
 
 
+_NAME = "tokenwalk.capture"
+"""What the API calls a plan."""
 _FIELDS = {"level", "dtype", "max_bytes", "positions", "layers", "heads", "tensors", "over_budget", "kernels"}
 
 
@@ -189,7 +196,7 @@ def _as_set(tensors: tuple[Tensor, ...]) -> frozenset[Tensor]:
 
 
 def _wrong(field: str, given: object, expected: str) -> RequestError:
-    name = f"tokenwalk.capture{field}"
+    name = f"{_NAME}{field}"
     return RequestError(f"{name} is {shown(given)}; expected {expected}", param=name)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.attention import Softmax, probabilities
 from engine.attention_rows import AttentionRows
-from engine.capture_schedule import CaptureSchedule
+from engine.capture_schedule import WHOLE, CaptureSchedule
 from engine.experts import Routed
 from engine.proof import Evidence
 from engine.scheduler import Row
@@ -153,7 +153,7 @@ class Captured:
         wanted = captures.plan.wanted
         if wanted <= {"attention"}:
             self.stream = None
-        elif self.stream is not None:
+        elif self.stream is not None and self._all_framed(captures):
             self.stream.keep(len(self.positions))
         wanted_heads = self.head_out if "attribution" in wanted else {}
         self.head_out = {layer: out.astype(mx.float32) for layer, out in wanted_heads.items()}
@@ -172,6 +172,13 @@ class Captured:
             tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
             composed = self.scores is not None and all(softmax is None for softmax in self.scores.softmaxes)
             self.rows = AttentionRows(self.positions, self.layers, captures, tested, complete=composed)
+
+    def _all_framed(self, captures: CaptureSchedule) -> bool:
+        """Whether what this row wrote to the residual stream goes into frames as it is: then an array that it shares
+        with others that decode is held for as long as theirs, and no longer.
+        """
+        whole = len(self.positions) == 1 and captures.forms[self.positions[0]] == WHOLE
+        return whole and captures.dtype.itemsize == 4 and {"residual", "attention_out"} <= captures.plan.wanted
 
     def read(self, index: int, start: int, piece: np.ndarray) -> None:
         """Take in a piece of the attention of the layer at an index in `layers`, as evaluated. Touches nothing of MLX.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from engine.attribution import Readout, attribution_or_why
+from engine.capture_schedule import SUMMARISED, UNWANTED, WHOLE
 from engine.events import Absent, AbsentReason, Attribution, Lens
 from engine.lens import Label, lens_event
 from engine.prepare import Emit
-from engine.residuals import Kept, ResidualStore
+from engine.residuals import KEPT_BYTES, Kept, ResidualStore
 from engine.sequence import Sequence
 from engine.taps import Taps
 
@@ -95,8 +96,7 @@ class Readings:
         kept = self._residuals.get(sequence.id, position)
         if kept is not None:
             return kept
-        detail = "no residual of this position is in memory: it was not captured, or was let go"
-        return self._absent(what, sequence, "not_captured", detail, position)
+        return self._absent(what, sequence, "not_captured", _why_not_kept(sequence, position), position)
 
     def _absent(
         self, what: Reading, sequence: Sequence, reason: AbsentReason, detail: str, position: int | None = None
@@ -105,6 +105,16 @@ class Readings:
         absent = Absent(what=what, reason=reason, request=sequence.id, positions=at, detail=detail)
         self._emit(absent)
         return absent
+
+
+def _why_not_kept(sequence: Sequence, position: int) -> str:
+    captures = sequence.captures
+    form = UNWANTED if captures is None or position >= sequence.captured_until else captures.forms[position]
+    if form not in (WHOLE, SUMMARISED) or sequence.plan.wanted <= {"attention"}:
+        return "the residual that it is read from was not captured"
+    kept = f"the residual that it is read from is no longer in memory, where the newest {KEPT_BYTES >> 20} MiB are kept"
+    recorded = form == WHOLE and "residual" in sequence.plan.wanted
+    return f"{kept}; `tokenwalk trace bake FILE` reads it from a recording" if recorded else kept
 
 
 def _next(sequence: Sequence, position: int) -> int | None:

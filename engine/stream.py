@@ -23,8 +23,8 @@ PIECE = 64
 what puts them there would be many small pieces of work, for which the thread that submits the layers waits."""
 
 TOGETHER = 16
-"""Positions of a small pass whose vectors lie in one array, if it has no more and all of them are wanted. Of others
-each has its own."""
+"""Positions of a small pass whose vectors lie in one array, if it has no more and all of them become frames that end
+together. Of others each has its own, so that whoever keeps one keeps no more than is counted."""
 
 Written = tuple[str, int, mx.array]
 """What was written, the layer's index, and `[captured, …, hidden]` of it."""
@@ -68,7 +68,7 @@ class Stream:
         return [array for written in self._arrays.values() for array in written if array is not None]
 
     def keep(self, positions: int) -> None:
-        """Note that so many of the captured positions are of a request that wants them."""
+        """Note that so many of the captured positions become frames, which hold them as they are."""
         self._wanted += positions
 
     def before(self, layer: int) -> list[Written]:

@@ -53,13 +53,14 @@ def capture(
     2000x1, 2000x8    1 and 8 streams with 2,000 tokens before them, computed once and found in the cache by all; KV
                       blocks have 80 positions here, so that no answer fills one: each finds the cache as the last did
 
-    In turn: within one run, some steps of one level come after some of another. That tells half a percent, where two
-    runs of the same work differ by ten. Whole: answers of one level after answers of another, which also have their
-    prompts' positions to tell and to record while few tokens are generated.
+    Two figures, both tokens a second divided by those of level off. In turn: the levels take turns within one run, some
+    tokens each, which tells half a percent. Whole: each level generates whole answers, one level after the other; such
+    runs differ by up to a tenth, and contain what it takes to record the prompts.
 
-    Bars, for levels in turn: light costs at most 2 %, follow 10 % at 1 stream and 5 % at 8. Level full has none: it
-    computes the lens and attribution of every token, and times one step in 16. Beside them, at 1 stream, transformers
-    with output_attentions, where PyTorch is installed. What has no bar runs in one round of eight.
+    The bars are for the built-in model, and for the figure in turn: light costs at most 2 %, follow 10 % at 1 stream
+    and 5 % at 8. One round says little; a machine that does something else meanwhile says nothing. Level full has no
+    bar: it computes the lens and attribution of every token, and times one step in 16. It takes part in the first of
+    each eight rounds, as does, at 1 stream and where PyTorch is installed, transformers with output_attentions.
     """
     from engine.device import describe
 
@@ -130,27 +131,27 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
     console, machine = Console(), facts["machine"]
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
-        f"{facts['tokens']} tokens greedily, medians of rounds. Bytes of a token's events; rates as parts of level "
-        "off's, with levels taking turns step by step in one run (and their range), and of whole answers in turn.",
+        "medians of rounds. In turn: tokens a second ÷ level off's while the levels take turns within one run, with "
+        f"their range and bar. Whole: likewise of answers of {facts['tokens']} tokens, level after level, with their "
+        "tokens a second and bytes of events a token.",
         soft_wrap=True,
     )
     table = Table(
-        "shape", "level", "tokens/s", "bytes", "in turn", "range", "bar", "whole", "rounds",
+        "shape", "level", "in turn", "range", "bar", "whole", "tokens/s", "bytes", "rounds",
         box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
     )  # fmt: skip
     for cost in costs:
-        low, high = cost.in_turn_spread or cost.whole_spread
         table.add_row(
             cost.shape,
             cost.name,
-            f"{cost.rate:.2f}",
-            "" if cost.bytes_per_token is None else f"{cost.bytes_per_token:,.0f}",
             "" if cost.in_turn is None else f"{cost.in_turn:.3f}",
-            "" if cost.name == BASE else f"{low:.2f}–{high:.2f}",
+            "" if cost.in_turn_spread is None or cost.name == BASE else "{:.2f}–{:.2f}".format(*cost.in_turn_spread),
             "" if cost.bar is None else f"{cost.bar:.2f} {'✓' if cost.holds else '✗'}",
             f"{cost.whole:.3f}",
+            f"{cost.rate:.2f}",
+            "" if cost.bytes_per_token is None else f"{cost.bytes_per_token:,.0f}",
             f"{cost.rounds}",
         )
     console.print(table)
     if missing is not None:
-        console.print(f"Nothing beside them: {missing}.", soft_wrap=True)
+        console.print(f"transformers with output_attentions was not measured beside them: {missing}.", soft_wrap=True)

@@ -110,7 +110,9 @@ export function whyAbsent(record, what, position, place) {
   if (record.finished !== null && position >= record.tokens.length && record.tokens.length > 0) return { reason: "no_pass", detail: "the request has no such token" };
   const said = (place && saidOfPlace(record, place)) ?? whatWasSaid(record, what, position);
   // The detail names requests by their ids; the walk's KV cache station names the one that computed this very position.
-  if (said) return { reason: said.reason, detail: said.reason === "prefix_cached" ? null : (said.detail ?? null) };
+  // Of what is read from residuals, what was said is that they are gone, or were never there.
+  const unread = isReading(what) && said?.what === what && said.reason === "not_captured";
+  if (said) return { reason: unread ? "not_computed" : said.reason, detail: said.reason === "prefix_cached" ? null : (said.detail ?? null) };
   const refused = record.refused.get(`${what}:${position}`);
   if (refused !== undefined) return { reason: "refused", detail: refused };
   if (record.released.has(`${what}:${position}`)) {

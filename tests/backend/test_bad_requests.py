@@ -49,6 +49,7 @@ def assert_error(response: Any, status: int, param: str | None = None, says: str
         ({"messages": USER, "n": 0}, "n", "0"),
         ({"messages": USER, "n": 1000}, "n", "1000"),
         ({"messages": USER, "seed": 1.5}, "seed", "1.5"),
+        ({"messages": USER, "seed": 2**64}, "seed", "at most 64 bits"),
         ({"messages": USER, "stop": ""}, "stop", "empty"),
         ({"messages": USER, "stop": [1]}, "stop", "texts"),
         ({"messages": USER, "stop": ["x"] * 65}, "stop", "65 texts"),

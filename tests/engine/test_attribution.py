@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,15 @@ import numpy as np
 import pytest
 from mlx.utils import tree_map
 
+from engine.capture import CapturePlan
+from engine.config import EngineConfig
 from engine.events import Absent, Attribution, Event, Token
 from engine.models import LoadedModel, load
 from engine.notebook import Walk
+from engine.readings import Readings
 from engine.residuals import Kept, ResidualStore
 from tests.engine.conftest import MakeWalk
+from tests.engine.test_batching import Bench
 from tests.engine.tiny_architectures import build
 from tests.engine.tiny_fields import VOCAB
 
@@ -289,3 +294,33 @@ def test_heads_that_were_not_kept_are_said_to_be_absent(walk: MakeWalk) -> None:
     assert isinstance(event, Attribution)
     assert not [part for part in event.components if "heads" in part]
     assert "level full" in str(event.heads_absent)
+
+
+@pytest.mark.parametrize(
+    ("capture", "says"),
+    [
+        (
+            {"level": "follow"},
+            r"no longer in memory, where the newest 64 MiB are kept; `tokenwalk trace bake FILE` reads",
+        ),
+        ({"tensors": "attention_out"}, "no longer in memory, where the newest 64 MiB are kept$"),
+        ({"tensors": "attention"}, "was not captured$"),
+        ({"positions": [[0, 2]]}, "was not captured$"),
+        ("light", "was not captured$"),
+    ],
+    ids=str,
+)
+def test_a_reading_says_whether_its_residual_was_let_go_of_or_never_there(
+    tiny: LoadedModel, capture: Any, says: str
+) -> None:
+    bench = Bench(tiny, EngineConfig(kv_memory=2**21))
+    sequence = bench.add([1, 2, 3, 4], 4, capture=CapturePlan.parse(capture))
+    bench.run()
+    readings = Readings(bench.core.taps, tiny.tokenizer.label, ResidualStore(), bench.emit)
+    for read in (readings.lens, readings.attribution):
+        absent = read(sequence, 3)
+        assert isinstance(absent, Absent)
+        assert absent.reason == "not_captured"
+        assert absent.detail is not None
+        assert re.search(says, absent.detail)
+    bench.core.close()

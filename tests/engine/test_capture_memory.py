@@ -6,15 +6,19 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from engine import bus as bus_module
 from engine.bus import EventBus
-from engine.capture import DEFAULT_BUDGET_BYTES
+from engine.capture import DEFAULT_BUDGET_BYTES, CapturePlan
 from engine.codec import Frame
-from engine.events import Attention
+from engine.config import EngineConfig
+from engine.events import Attention, AttentionOut, Residual
+from engine.models import LoadedModel
+from tests.engine.test_batching import Bench
 
 RUN = """
 import resource, sys, threading
@@ -129,3 +133,37 @@ def test_arrays_wait_for_whoever_takes_them() -> None:
     bus.flush()
     bus.close()
     assert bus.last_seq == 12
+
+
+FOLLOW = {"level": "follow"}
+
+
+@pytest.mark.parametrize(
+    ("plans", "shared"),
+    [
+        ([FOLLOW] * 8, 8),
+        ([{"tensors": "residual"}] + [{"tensors": "lens"}] * 7, 1),
+        ([{"tensors": "residual"}] + [{"tensors": "attention_out"}] * 7, 1),
+        ([FOLLOW] + [{"tensors": "attention"}] * 7, 1),
+        ([FOLLOW] + [{"max_bytes": 5_000}] * 7, 1),
+        ([FOLLOW] + [{"dtype": "f16"}] * 7, 1),
+        ([FOLLOW] + [{"level": "light"}] * 7, 1),
+    ],
+    ids=str,
+)
+def test_a_frame_keeps_no_array_of_others_in_memory_but_where_all_have_theirs(
+    tiny: LoadedModel, plans: list[dict[str, Any]], shared: int
+) -> None:
+    bench = Bench(tiny, EngineConfig(kv_memory=2**21))
+    for number, plan in enumerate(plans):
+        bench.add([number + 1, 65, 66], 4, capture=CapturePlan.parse(plan))
+    bench.run()
+    bench.core.close()
+    told = [event for event in bench.events if isinstance(event, (Residual, AttentionOut)) and event.position > 2]
+    assert told
+    held = {id(event.data.base): event.data.base.nbytes for event in told if event.data.base is not None}
+    own = sum(event.data.nbytes for event in told)
+    assert max(event.data.nbytes for event in told) * shared >= max(held.values(), default=0)
+    assert sum(held.values()) <= own
+    if shared > 1:
+        assert len(held) == len(told) / shared

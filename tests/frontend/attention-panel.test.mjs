@@ -242,16 +242,26 @@ test("missing rows are counted with their reasons", () => {
   assert.match(words, /Hatched, 1: Not in this recording\./);
 });
 
+test("rows that were drawn before they were let go of are not said to be hatched", () => {
+  const record = request(4, [2], { rows: [{ step: 1, from: 0, to: 4 }] });
+  record.room = 1000;
+  for (const position of [0, 1, 3]) record.released.add(`attention:${position}`);
+  const census = new RowCensus();
+  assert.match(census.words(record, SIZE.layers, new Set([0, 1, 2])), /^3 of 4 rows captured\. Drawn, but not in one piece any more, 2: No longer in this page's memory.*\. Hatched, 1: No longer/);
+  assert.equal(census.brief, "3 of 4 rows, others hatched");
+  assert.match(census.words(record, SIZE.layers), /^1 of 4/);
+});
+
 test("counting waits while tokens stream in, and is exact when they end", () => {
   const census = new RowCensus();
   const record = request(3, [0], { finished: null });
-  const first = census.words(record, SIZE.layers, 1000);
+  const first = census.words(record, SIZE.layers, undefined, 1000);
   record.attention.set(1, request(2, [1]).attention.get(1));
-  assert.equal(census.words(record, SIZE.layers, 1100), first);
-  assert.match(census.words(record, SIZE.layers, 1500), /^2 of 3/);
+  assert.equal(census.words(record, SIZE.layers, undefined, 1100), first);
+  assert.match(census.words(record, SIZE.layers, undefined, 1500), /^2 of 3/);
   record.attention.set(2, request(3, [2]).attention.get(2));
   record.finished = {};
-  assert.match(census.words(record, SIZE.layers, 1501), /^3 of 3/);
+  assert.match(census.words(record, SIZE.layers, undefined, 1501), /^3 of 3/);
 });
 
 test("the pointer's weight is the captured one, and names its tokens", () => {

@@ -240,7 +240,7 @@ class AttentionPanel {
     setText(this.wallTitle, `${layout.layers} layers × ${layout.heads} heads`);
     const { size, span } = data.wall.into;
     const pooled = span > size ? `A pixel is the largest of about ${across(span / size)} weights. ` : "";
-    const rows = this.census.words(record, layout.layers);
+    const rows = this.census.words(record, layout.layers, data.wall.counted);
     setText(this.wallRows, complete ? this.census.brief : `drawing ${data.wall.counted.size} of ${record.attention.size} rows`);
     setText(this.wallNote, `Colour by the square root of the weight, to 1. ${pooled}${rows}`);
   }
@@ -298,7 +298,7 @@ class AttentionPanel {
     const what = { title: headsTitle(chosen, look.combine, layers, heads), query: queryPosition(state.selection), label: labelsOf(record), facts: this.row.facts.hidden ? "" : [...this.row.facts.children].map((fact) => [...fact.children].map((part) => part.textContent).join(" ")).join(" · ") };
     return [
       { view: "attention-head", name: what.title, figure: (ink) => headFigure(head, what, ink), table: () => headTable(record, chosen, look.combine) },
-      { view: "attention-wall", name: "Wall of all heads", figure: (ink) => wallFigure(wall, { layers, heads, ...this.current() }, this.census.words(record, layers), ink), table: () => wallTable(record) },
+      { view: "attention-wall", name: "Wall of all heads", figure: (ink) => wallFigure(wall, { layers, heads, ...this.current() }, this.census.words(record, layers, this.data.wall.counted), ink), table: () => wallTable(record) },
     ];
   }
 
