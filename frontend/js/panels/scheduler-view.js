@@ -107,7 +107,7 @@ export class ChartView {
     this.lanes(context, state, view);
     for (let i = from; i < to; i += 1) this.step(context, state, i, stepLeft(layout, i, scroll));
     if (layout.lane >= 14) this.numbers(context, state, from, to, scroll);
-    this.axis(context, state, from, to, scroll);
+    this.axis(context, state, from, to, scroll, view);
     this.outlines(context, state, scroll);
     context.restore();
     this.labels(context, state);
@@ -205,18 +205,22 @@ export class ChartView {
     context.fill();
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {ChartState} state @param {number} from @param {number} to @param {number} scroll */
-  axis(context, { layout, steps, palette }, from, to, scroll) {
+  /** @param {CanvasRenderingContext2D} context @param {ChartState} state @param {number} from @param {number} to @param {number} scroll @param {number} view width */
+  axis(context, { layout, steps, palette }, from, to, scroll, view) {
     context.font = `10px ${palette.font}`;
     context.textAlign = "left";
     context.textBaseline = "alphabetic";
     context.fillStyle = palette.muted;
     const every = Math.max(1, Math.ceil(110 / layout.pitch / 5) * 5);
     const origin = steps[0]?.started.t_ns ?? 0;
+    const atEnd = stepLeft(layout, steps.length, scroll) <= view;
     for (let i = Math.ceil(from / every) * every; i < to; i += every) {
       const x = stepLeft(layout, i, scroll);
       context.fillRect(x, layout.slotsTop - 4, 1, 4);
-      context.fillText(i === 0 ? `step ${steps[i].step}` : `${steps[i].step} · ${duration(steps[i].started.t_ns - origin)}`, x + 3, 10);
+      const label = i === 0 ? `step ${steps[i].step}` : `${steps[i].step} · ${duration(steps[i].started.t_ns - origin)}`;
+      const wide = context.measureText(label).width;
+      // At the chart's end there is nowhere to scroll to: the label goes to the other side of its mark.
+      context.fillText(label, atEnd && x + 3 + wide > view ? x - 3 - wide : x + 3, 10);
     }
   }
 
