@@ -133,11 +133,11 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
         "medians of rounds. In turn: tokens a second ÷ level off's while the levels take turns within one run, with "
         f"their range and bar. Whole: likewise of answers of {facts['tokens']} tokens, level after level, with their "
-        "tokens a second and bytes of events a token.",
+        "tokens a second and kB of events a token.",
         soft_wrap=True,
     )
     table = Table(
-        "shape", "level", "in turn", "range", "bar", "whole", "tokens/s", "bytes", "rounds",
+        "shape", "level", "in turn", "range", "bar", "whole", "tokens/s", "kB", "rounds",
         box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
     )  # fmt: skip
     for cost in costs:
@@ -149,7 +149,7 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
             "" if cost.bar is None else f"{cost.bar:.2f} {'✓' if cost.holds else '✗'}",
             f"{cost.whole:.3f}",
             f"{cost.rate:.2f}",
-            "" if cost.bytes_per_token is None else f"{cost.bytes_per_token:,.0f}",
+            "" if cost.bytes_per_token is None else f"{cost.bytes_per_token / 1000:,.1f}",
             f"{cost.rounds}",
         )
     console.print(table)
