@@ -139,7 +139,7 @@ class CaptureBench:
     peers: dict[str, Peer] = field(default_factory=dict)
     rounds: list[dict[str, Sample]] = field(default_factory=list)
     """Of whole answers, by name. What has no bar takes part in one round of eight: it takes longer than all others."""
-    turns: list[dict[Level, float]] = field(default_factory=list)
+    turns: list[dict[str, float]] = field(default_factory=list)
     """Of each round, seconds a token, by level."""
     _ids: list[list[int]] | None = None
     _bytes: int = 0
@@ -180,7 +180,7 @@ class CaptureBench:
     def _cost(self, name: str) -> Cost:
         rounds = [samples for samples in self.rounds if name in samples]
         samples, whole = [one[name] for one in rounds], [one[name].rate / one[BASE].rate for one in rounds]
-        in_turn = [seconds[BASE] / mine for seconds in self.turns if (mine := seconds.get(name))]  # type: ignore[call-overload]
+        in_turn = [seconds[BASE] / mine for seconds in self.turns if (mine := seconds.get(name))]
         most = most_cost(name, self.shape.streams)
         sizes = [sample.bytes_per_token for sample in samples if sample.bytes_per_token is not None]
         return Cost(
@@ -219,7 +219,7 @@ class CaptureBench:
             )
         return Sample(streams.decode_rate, self._bytes / sum(streams.tokens))
 
-    def _in_turn(self, prompts: list[list[int]], number: int) -> dict[Level, float]:
+    def _in_turn(self, prompts: list[list[int]], number: int) -> dict[str, float]:
         self._settle()
         tokens = IN_TURN if self.shape.context == SHORT else min(IN_TURN, MOST_AFTER_LONG)
         seconds, ids = seconds_in_turn(self.engine, prompts, tokens, number)

@@ -29,7 +29,7 @@ SETTLE = 2
 
 def seconds_in_turn(
     engine: TurningEngine, prompts: list[list[int]], tokens: int, number: int
-) -> tuple[dict[Level, float], list[list[int]]]:
+) -> tuple[dict[str, float], list[list[int]]]:
     """Continue all prompts at once, equally long ones, the levels taking turns.
 
     Args:
@@ -49,7 +49,7 @@ def seconds_in_turn(
         streams, ids = run_streams(engine, prompts, tokens, plan)
     together = min(streams.tokens)  # from then on there are fewer
     gaps = np.diff([arrivals[:together] for arrivals in streams.arrivals], axis=-1, prepend=np.nan).mean(0)
-    seconds = {}
+    seconds: dict[str, float] = {}
     for level in LEVELS:
         counted = [gaps[index] for index in range(together) if turns[index] == (level, True)]
         if not counted:
