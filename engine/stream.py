@@ -87,13 +87,16 @@ class Stream:
     def read_all(self) -> None:
         """Read what is still to be read."""
         for name, written in self._arrays.items():
-            left = [(index, np.asarray(array)) for index, array in enumerate(written) if array is not None]
-            written[:] = [None] * len(written)
             if self.large:
-                for index, block in left:
-                    self.read(name, index, block)
-            elif left:
-                rows = np.concatenate([block.reshape(self._captured, -1) for _, block in left], axis=1)
+                for index, array in enumerate(written):
+                    if array is not None:
+                        written[index] = None  # let go of as it is read, or all would be held twice
+                        self.read(name, index, np.asarray(array))
+                continue
+            left = [np.asarray(array).reshape(self._captured, -1) for array in written if array is not None]
+            written[:] = [None] * len(written)
+            if left:
+                rows = np.concatenate(left, axis=1)
                 self._read_rows(name, rows.reshape(self._captured, -1, self._hidden))
 
     def _read_rows(self, name: str, rows: np.ndarray) -> None:
