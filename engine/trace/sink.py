@@ -18,7 +18,7 @@ from typing import IO, Any
 BLOCK = 4096
 """What is written past the cache begins and ends at multiples of this, in the file and in memory."""
 
-LARGE = 2**20
+LARGE = 2**18
 """Smaller writes are not worth going past the cache."""
 
 STAGE = 2**20

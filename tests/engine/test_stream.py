@@ -49,6 +49,19 @@ def test_each_position_gets_what_every_layer_wrote_for_it(
     check(stream, arrays)
 
 
+@pytest.mark.parametrize("captured", [1, 4])
+def test_layers_may_differ_in_what_stands_between_position_and_vector(captured: int) -> None:
+    arrays = written(captured)
+    shapes = [(captured, HIDDEN), (captured, 1, HIDDEN), (captured, 1, 1, HIDDEN), (captured, 3, HIDDEN // 3)]
+    layers = {
+        name: [mx.array(layer).reshape(shapes[index % len(shapes)]) for index, layer in enumerate(of_name)]
+        for name, of_name in arrays.items()
+    }
+    stream = Stream(layers)
+    stream.read_all()
+    check(stream, arrays)
+
+
 @pytest.mark.parametrize("read_until", [0, 2, LAYERS + 1])
 def test_what_was_not_read_with_its_layer_is_read_at_the_end(read_until: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "LARGE_BYTES", 0)
@@ -97,6 +110,19 @@ def test_positions_of_a_small_pass_lie_together_where_all_of_them_are_wanted() -
         assert kept is not None
         assert kept.base is not None
         assert kept.base.size == positions * (LAYERS + 1) * HIDDEN
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e25])
+@pytest.mark.parametrize("large_bytes", [0, 2**24])
+def test_norms_hold_of_numbers_whose_squares_do_not_fit_in_single_precision(
+    factor: float, large_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "LARGE_BYTES", large_bytes)
+    arrays = {name: of_name * np.float32(factor) for name, of_name in written(3).items()}
+    arrays["mlp_out"][1:] = written(3)["mlp_out"][1:]  # of some layers they do
+    stream = stream_with(arrays)
+    stream.read_all()
+    check(stream, arrays)
 
 
 @pytest.mark.parametrize("captured", [1, 5, 2 * PIECE])
