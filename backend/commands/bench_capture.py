@@ -38,8 +38,11 @@ def capture(
     only: Annotated[str, typer.Option(help="Which shapes, with commas between.")] = NAMES.replace(" ", ""),
     tokens: Annotated[int, typer.Option(help="Tokens of a whole answer; 79 at most after a long prompt.", min=8)] = 32,
     rounds: Annotated[
-        int, typer.Option(help="Rounds; each runs every level once, what has no bar only in one of eight.", min=1)
-    ] = 12,
+        int,
+        typer.Option(
+            help="Rounds of turns; whole answers come in one of four, of what has no bar in one of eight.", min=1
+        ),
+    ] = 16,
     seconds: Annotated[
         float, typer.Option(help="Most seconds a shape takes: it ends with the round that it is in.", min=0)
     ] = 240,
@@ -54,13 +57,15 @@ def capture(
                       blocks have 80 positions here, so that no answer fills one: each finds the cache as the last did
 
     Two figures, both tokens a second divided by those of level off. In turn: the levels take turns within one run, some
-    tokens each, which tells half a percent. Whole: each level generates whole answers, one level after the other; such
-    runs differ by up to a tenth, and contain what it takes to record the prompts.
+    tokens each; the mean over the rounds, and its standard error, which is half a percent on a machine whose speed does
+    not change. Whole: each level generates whole answers, one level after the other; such runs differ by up to a tenth,
+    and contain what it takes to record the prompts.
 
     The bars are for the built-in model, and for the figure in turn: light costs at most 2 %, follow 10 % at 1 stream
-    and 5 % at 8. One round says little; a machine that does something else meanwhile says nothing. Level full has no
-    bar: it computes the lens and attribution of every token, and times one step in 16. It takes part in the first of
-    each eight rounds, as does, at 1 stream and where PyTorch is installed, transformers with output_attentions.
+    and 5 % at 8. A bar within two standard errors is shown with a question mark: another run may well say the opposite,
+    and more rounds will tell. A machine that does something else meanwhile says nothing. Level full has no bar: it
+    computes the lens and attribution of every token, and times one step in 16. It takes part in the first of each eight
+    rounds, as does, at 1 stream and where PyTorch is installed, transformers with output_attentions.
     """
     from engine.device import describe
 
@@ -76,7 +81,7 @@ def capture(
     facts = {"model": model, "tokens": tokens, "rounds": rounds, "machine": describe()}
     said = missing() or peer
     if json:
-        shown = [{**asdict(cost), "holds": cost.holds} for cost in costs]
+        shown = [{**asdict(cost), "holds": cost.holds, "certain": cost.certain} for cost in costs]
         typer.echo(orjson.dumps({**facts, "costs": shown, "transformers": said}, option=orjson.OPT_INDENT_2))
     else:
         _print(costs, facts, said)
@@ -131,13 +136,13 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
     console, machine = Console(), facts["machine"]
     console.print(
         f"{facts['model']} on {machine['chip']} ({machine['device']}, BLAS {machine['blas']['name']}): "
-        "medians of rounds. In turn: tokens a second ÷ level off's while the levels take turns within one run, with "
-        f"their range and bar. Whole: likewise of answers of {facts['tokens']} tokens, level after level, with their "
-        "tokens a second and kB of events a token.",
+        "In turn: tokens a second ÷ level off's while the levels take turns within one run, the mean over the rounds "
+        "with its standard error and the bar (?: within two errors). Whole: likewise of answers of "
+        f"{facts['tokens']} tokens, level after level, with their tokens a second and kB of events a token: medians.",
         soft_wrap=True,
     )
     table = Table(
-        "shape", "level", "in turn", "range", "bar", "whole", "tokens/s", "kB", "rounds",
+        "shape", "level", "in turn", "±", "bar", "whole", "tokens/s", "kB", "rounds",
         box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
     )  # fmt: skip
     for cost in costs:
@@ -145,8 +150,8 @@ def _print(costs: list[Cost], facts: dict[str, Any], missing: str | None) -> Non
             cost.shape,
             cost.name,
             "" if cost.in_turn is None else f"{cost.in_turn:.3f}",
-            "" if cost.in_turn_spread is None or cost.name == BASE else "{:.2f}–{:.2f}".format(*cost.in_turn_spread),
-            "" if cost.bar is None else f"{cost.bar:.2f} {'✓' if cost.holds else '✗'}",
+            "" if cost.in_turn_error is None or cost.name == BASE else f"{cost.in_turn_error:.3f}",
+            "" if cost.bar is None else f"{cost.bar:.2f} {'✓' if cost.holds else '✗'}{'' if cost.certain else '?'}",
             f"{cost.whole:.3f}",
             f"{cost.rate:.2f}",
             "" if cost.bytes_per_token is None else f"{cost.bytes_per_token / 1000:,.1f}",

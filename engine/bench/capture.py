@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from functools import partial
 
 from engine.bench.contestants import TurningEngine, run_streams
 from engine.bench.figures import take_turns
+from engine.bench.in_turn import LEVELS as JUDGED
 from engine.bench.in_turn import seconds_in_turn
 from engine.bench.prompts import passage, story
 from engine.capture import CapturePlan, Level
@@ -32,6 +34,12 @@ MOST_AFTER_LONG = BLOCK - 1
 """Most tokens of an answer to a long prompt. It fills no block, so nothing of it is found or kept: one that is kept
 would lie where the next contestant's keys would have to go on, and every other one would have its keys in two places,
 which takes half as long again."""
+
+WHOLE_EVERY = 4
+"""Rounds, of which levels that have a bar generate whole answers in one: no bar is held against those."""
+
+UNJUDGED_EVERY = 8
+"""Likewise of what has none, which takes longer than all others."""
 
 IN_TURN = 147
 """Tokens of an answer in which levels take turns: six turns of each, in all orders. After a long prompt three."""
@@ -95,21 +103,30 @@ class Cost:
     rate: float
     """Median tokens a second, of whole answers."""
     in_turn: float | None
-    """Median over the rounds of level off's seconds a token ÷ its own, the levels taking turns within one run; None
-    for what does not take part."""
-    in_turn_spread: tuple[float, float] | None
+    """Mean over the rounds of level off's seconds a token ÷ its own, the levels taking turns within one run; None for
+    what does not take part."""
+    in_turn_error: float | None
+    """Its standard error; None where one round cannot tell."""
     whole: float
     """Median over the rounds of its rate ÷ that of level off in the same round, of whole answers."""
     whole_spread: tuple[float, float]
     """Smallest and largest ratio of a round."""
     bytes_per_token: float | None
     rounds: int
+    """In which it took its turns; of what does not, those of whole answers."""
     bar: float | None
     """The ratio that it must reach; None where there is none."""
 
     @property
     def holds(self) -> bool | None:
         return None if self.bar is None or self.in_turn is None else self.in_turn >= self.bar
+
+    @property
+    def certain(self) -> bool | None:
+        """Whether the bar is further away than two standard errors: else another run may well say the opposite."""
+        if self.bar is None or self.in_turn is None or self.in_turn_error is None:
+            return None
+        return abs(self.in_turn - self.bar) > 2 * self.in_turn_error
 
 
 Peer = Callable[[list[list[int]], int], float]
@@ -118,9 +135,9 @@ Peer = Callable[[list[list[int]], int], float]
 
 @dataclass(slots=True)
 class CaptureBench:
-    """Rounds of one shape. In each, the levels that are held against a bar take turns within one run, some tokens each,
-    and every level generates whole answers. The former is what a level costs: it tells half a percent, where runs
-    differ by ten. The latter also have the prompts' own positions to tell and to record.
+    """Rounds of one shape. In each, the levels that are held against a bar take turns within one run, some tokens each;
+    in some, every level generates whole answers as well. The former is what a level costs: it tells half a percent,
+    where runs differ by ten. The latter also have the prompts' own positions to tell and to record.
 
     Long prompts are computed once, before the rounds, and found in the prefix cache by every contestant alike: what is
     measured is decoding with that much behind it. Bytes are those of the passes that chose tokens, without
@@ -138,7 +155,7 @@ class CaptureBench:
     tokens: int
     peers: dict[str, Peer] = field(default_factory=dict)
     rounds: list[dict[str, Sample]] = field(default_factory=list)
-    """Of whole answers, by name. What has no bar takes part in one round of eight: it takes longer than all others."""
+    """Of whole answers, by name, of those that took part."""
     turns: list[dict[str, float]] = field(default_factory=list)
     """Of each round, seconds a token, by level."""
     _ids: list[list[int]] | None = None
@@ -165,8 +182,8 @@ class CaptureBench:
             yield
             turns: dict[str, Callable[[int], Sample]] = {level: partial(self._ours, prompts, level) for level in LEVELS}
             turns |= {name: partial(self._theirs, prompts, peer) for name, peer in self.peers.items()}
-            unjudged = [name for name in turns if name != BASE and most_cost(name, self.shape.streams) is None]
-            for samples in take_turns(turns, rounds, seconds, seldom=unjudged):
+            every = {name: WHOLE_EVERY if name in JUDGED else UNJUDGED_EVERY for name in turns}
+            for samples in take_turns(turns, rounds, seconds, every=every):
                 self.rounds.append(samples)
                 self.turns.append(self._in_turn(prompts, len(self.turns)))
                 yield
@@ -189,12 +206,12 @@ class CaptureBench:
             context=self.shape.context,
             name=name,
             rate=statistics.median(sample.rate for sample in samples),
-            in_turn=statistics.median(in_turn) if in_turn else None,
-            in_turn_spread=(min(in_turn), max(in_turn)) if in_turn else None,
+            in_turn=statistics.mean(in_turn) if in_turn else None,
+            in_turn_error=statistics.stdev(in_turn) / math.sqrt(len(in_turn)) if len(in_turn) > 1 else None,
             whole=statistics.median(whole),
             whole_spread=(min(whole), max(whole)),
             bytes_per_token=statistics.median(sizes) if sizes else None,
-            rounds=len(samples),
+            rounds=len(in_turn) or len(samples),
             bar=None if most is None else 1 - most,
         )
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 Sample = TypeVar("Sample")
 
-SELDOM = 8
-"""Rounds, of which those that come seldom run in the first."""
-
 
 def take_turns(
-    contestants: Mapping[str, Callable[[int], Sample]], rounds: int, seconds: float, *, seldom: Collection[str] = ()
+    contestants: Mapping[str, Callable[[int], Sample]],
+    rounds: int,
+    seconds: float,
+    *,
+    every: Mapping[str, int] | None = None,
 ) -> Iterator[dict[str, Sample]]:
     """Let everybody run once a round, in changing order; yields each round's samples.
 
@@ -24,12 +25,12 @@ def take_turns(
         contestants: by name; called with the round's number.
         rounds: how many.
         seconds: begin no further round after this time. One round always runs.
-        seldom: who runs in one round of `SELDOM` alone: what is slow, and held against no bar.
+        every: who runs only in the first of so many rounds: what is slow, and held against no bar.
     """
     shuffle = random.Random(1)
     end = time.monotonic() + seconds
     for number in range(rounds):
-        order = [name for name in contestants if number % SELDOM == 0 or name not in seldom]
+        order = [name for name in contestants if number % (every or {}).get(name, 1) == 0]
         shuffle.shuffle(order)
         yield {name: contestants[name](number) for name in order}
         if time.monotonic() > end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import statistics
 from collections import Counter
 from pathlib import Path
 from typing import cast
@@ -40,7 +41,7 @@ def test_everybody_has_a_turn_in_every_round_and_the_order_changes() -> None:
 
 
 def test_some_have_a_turn_in_one_round_of_eight() -> None:
-    rounds = take_turns({name: lambda number: number for name in "ab"}, 17, seconds=60, seldom="b")
+    rounds = take_turns({name: lambda number: number for name in "ab"}, 17, seconds=60, every={"b": 8})
     assert [sorted(samples) for samples in rounds] == [["a", "b"] if number % 8 == 0 else ["a"] for number in range(17)]
 
 
@@ -110,15 +111,22 @@ def test_the_cost_of_a_level_is_held_against_its_bar() -> None:
     del bench.rounds[1]["full"], bench.rounds[2]["full"]
     costs = {cost.name: cost for cost in bench.costs()}
     assert list(costs) == ["off", "light", "follow", "full"]
-    assert (costs["light"].in_turn, costs["light"].bar, costs["light"].holds) == (1 / 1.01, 0.98, True)
-    assert (costs["light"].whole, costs["light"].in_turn_spread) == (0.985, (0.9, 1.0))
-    assert costs["follow"].in_turn == pytest.approx(1 / 1.05)
-    assert (costs["follow"].bar, costs["follow"].holds) == (0.95, True)
+    assert costs["light"].in_turn == pytest.approx((1 / 1.01 + 1 + 0.9) / 3)
+    assert costs["light"].in_turn_error == pytest.approx(statistics.stdev([1 / 1.01, 1, 0.9]) / 3**0.5)
+    assert (costs["light"].bar, costs["light"].holds, costs["light"].certain) == (0.98, False, False)
+    assert costs["light"].whole == 0.985
+    assert costs["follow"].in_turn == pytest.approx((1 / 1.1 + 1.1 / 1.155 + 1) / 3)
+    assert (costs["follow"].bar, costs["follow"].holds, costs["follow"].certain) == (0.95, True, False)
     assert costs["follow"].whole == pytest.approx(28 / 30)
     assert costs["follow"].whole_spread == pytest.approx((0.9, 0.94))
     assert (costs["full"].in_turn, costs["full"].whole, costs["full"].holds) == (None, 0.1, None)
-    bench.turns[1]["follow"] = 1.17
-    assert {cost.name: cost.holds for cost in bench.costs()}["follow"] is False
+    for turn in bench.turns:
+        turn["follow"] = 1.1 * turn["off"]
+    found = next(cost for cost in bench.costs() if cost.name == "follow")
+    assert (found.holds, found.certain) == (False, True)
+    bench.turns = bench.turns[:1]
+    found = next(cost for cost in bench.costs() if cost.name == "follow")
+    assert (found.in_turn, found.in_turn_error, found.certain) == (pytest.approx(1 / 1.1), None, None)
     assert most_cost("follow", 1) == 0.10
 
 
@@ -140,6 +148,7 @@ def test_every_level_generates_the_same_and_its_bytes_are_counted(context: int) 
     follow = 4 * 4 * 4 * (context + 3)  # of attention alone: float32, 4 layers, 4 heads
     assert follow < sizes[2] < sizes[0] + 6 * follow + 20_000
     assert {name: cost.rounds for name, cost in costs.items()} == {"off": 2, "light": 2, "follow": 2, "full": 1}
+    assert [set(samples) for samples in bench.rounds] == [set(LEVELS), set()]
 
 
 @pytest.mark.parametrize("tokens", [15, 27, 99])
