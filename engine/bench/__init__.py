@@ -1,7 +1,8 @@
 """Speed, measured against a peer in one run: interleaved rounds, medians, ratios.
 
 A machine's clock, its neighbours and its temperature change from minute to minute. So all contestants do the same work
-in turn, round after round in changing order, and a figure is the median of the ratios *within* a round.
+in turn, round after round in changing order, and a figure is the median of the ratios *within* a round. (Where a round
+is one run, in which they take turns of some steps, it is the mean, with its standard error.)
 
 | file | subject |
 |---|---|
