@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
 
 from engine.device import mx
 
@@ -18,7 +17,7 @@ from engine.capture_schedule import WHOLE, CaptureSchedule
 from engine.experts import Routed
 from engine.proof import Evidence
 from engine.scheduler import Row
-from engine.stream import Stream
+from engine.stream import Stream, put_together
 from engine.taps import Tape
 
 BY_LAYER_BYTES = 16 * 2**20
@@ -86,8 +85,7 @@ class Joined:
         """`[rows, layers, heads, 1, keys]`, once they have been evaluated; they are let go of."""
         pieces, self.outputs = self.outputs, []
         rows, *_, one, keys = pieces[0].shape
-        joined = np.concatenate(cast("list[np.ndarray]", pieces), axis=1)  # which reads them as it would NumPy's own
-        return joined.reshape(rows, len(pieces), -1, one, keys)
+        return put_together(pieces).reshape(rows, len(pieces), -1, one, keys)
 
 
 @dataclass(slots=True)

@@ -98,19 +98,12 @@ class Stream:
             if name == "mlp_out" and len(left) > 1:  # not put together, which is most of what reading takes
                 self.norms[name][:] = _norms_of([self._rows(array) for array in left])
             elif left:
-                self._read_rows(name, self._put_together(left))
+                rows = put_together(left)
+                self._read_rows(name, rows.reshape(self._captured, -1, self._hidden))
 
     def _rows(self, array: mx.array) -> np.ndarray:
         """`[captured, …]` of what is `[captured, …, …]`."""
         return np.asarray(array).reshape(self._captured, -1)
-
-    def _put_together(self, arrays: list[mx.array]) -> np.ndarray:
-        """`[captured, layers, hidden]`."""
-        try:
-            rows = np.concatenate(cast("list[np.ndarray]", arrays), axis=1)  # reads them as it would NumPy's own
-        except ValueError:  # a few models' layers differ in what stands between
-            rows = np.concatenate([self._rows(array) for array in arrays], axis=1)
-        return rows.reshape(self._captured, -1, self._hidden)
 
     def _read_rows(self, name: str, rows: np.ndarray) -> None:
         """Take in what was written in all layers, `[captured, layers, hidden]`."""
@@ -139,6 +132,14 @@ class Stream:
         """`[layers, hidden]` of one captured row, of `residual` or `attention_out`; None where it is not told apart."""
         pieces = self._vectors.get(name)
         return None if pieces is None else pieces[index // self._piece][index % self._piece]
+
+
+def put_together(arrays: list[mx.array]) -> np.ndarray:
+    """Arrays of as many rows, row by row one after the other: `[rows, …]`, to be given a shape."""
+    try:
+        return np.concatenate(cast("list[np.ndarray]", arrays), axis=1)  # reads them as it would NumPy's own
+    except ValueError:  # a few models' layers differ in what stands between
+        return np.concatenate([np.asarray(array).reshape(array.shape[0], -1) for array in arrays], axis=1)
 
 
 def stream_of(tape: Tape, layers: int) -> Stream | None:

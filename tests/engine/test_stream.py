@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine import stream as stream_module
+from engine.captured import Joined
 from engine.stream import PIECE, TOGETHER, Stream
 
 LAYERS, HIDDEN = 5, 12
@@ -147,3 +148,13 @@ def test_half_precision_is_read_in_single(captured: int, large_bytes: int, monke
     vectors = stream.vectors("residual", 0)
     assert vectors is not None
     assert vectors.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(3, 4, 1, 7)] * 2, [(3, 2, 2, 1, 7)] * 3, [(3, 2, 2, 1, 7), (3, 4, 1, 1, 7), (3, 4, 1, 7)]], ids=str
+)
+def test_rows_that_decode_together_are_joined_however_layers_group_their_heads(shapes: list[tuple[int, ...]]) -> None:
+    random = np.random.default_rng(1)
+    layers = [random.normal(size=shape).astype(np.float32) for shape in shapes]
+    rows = Joined([mx.array(layer) for layer in layers]).rows
+    np.testing.assert_array_equal(rows, np.stack([layer.reshape(3, 4, 1, 7) for layer in layers], axis=1))
