@@ -26,9 +26,10 @@ PENDING_BYTES = 16 * 2**20
 TOLD_BYTES = 2**20
 """Bytes of arrays after whose delivery whoever waits is told, or after all that was there: not after each event."""
 
-WAKE_NS = 5_000_000
-"""How often the publisher is woken at most, but for a step's end. To be woken for each event would make it and whoever
-emits take turns for Python's lock, 30 times in a step of 8 rows. No event waits longer than twice this."""
+WATCH_S = 0.01
+"""How soon the publisher looks again by itself after it has found something, before it sleeps until it is woken: no
+event waits longer. Meanwhile only a step's end wakes it. To be woken for each event would make it and whoever emits
+take turns for Python's lock, 30 times in a step of 8 rows."""
 
 Listener = Callable[[Frame], None]
 AnyEvent = TypeVar("AnyEvent", bound=Event)
@@ -49,7 +50,7 @@ class EventBus:
         self.header: Frame | None = None
         self._origin_ns = time.perf_counter_ns()
         self._seq = 0
-        self._woken_ns = -WAKE_NS
+        self._asleep = True  # until it is woken; else it is about to look
         self._pending: deque[Event] = deque()
         self._pending_bytes = 0  # of arrays, those being delivered included
         self._listeners: tuple[Listener, ...] = ()
@@ -84,8 +85,8 @@ class EventBus:
             event.seq = self._seq
             event.t_ns = self.now_ns()
             self._pending.append(event)
-            if event.kind == StepFinished.kind or event.t_ns - self._woken_ns > WAKE_NS:
-                self._woken_ns = event.t_ns
+            if self._asleep or event.kind == StepFinished.kind:
+                self._asleep = False
                 self._changed.notify_all()
         return event
 
@@ -119,17 +120,16 @@ class EventBus:
             self._thread.join()
 
     def _publish(self) -> None:
-        quiet = True
         while True:
             with self._changed:
-                # What came since it was woken may not have woken it again: it looks once more before it sleeps.
-                self._changed.wait_for(lambda: self._pending or self._closed, None if quiet else 2 * WAKE_NS / 1e9)
+                if not (self._pending or self._closed):
+                    self._changed.wait(None if self._asleep else WATCH_S)
                 if not self._pending:
                     if self._closed:
                         return
-                    quiet = True
+                    self._asleep = True
                     continue
-                quiet = False
+                self._asleep = False
                 batch, listeners = deque(self._pending), self._listeners
                 self._pending.clear()
             untold = 0  # bytes of arrays that have been delivered, and are still counted as waiting

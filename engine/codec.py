@@ -212,7 +212,8 @@ def _fits(value: Any, hint: Any) -> bool:
 def _dumps(fields: dict[str, Any]) -> bytes:
     """JSON with non-finite floats spelled out. orjson writes those as null, which would lose them."""
     text = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
-    if text.count(b"null") == sum(value is None for value in fields.values()) or _surely_finite(fields):
+    nulls = text.count(b"null")
+    if not nulls or nulls == sum(value is None for value in fields.values()) or nulls == _nones(fields, nulls):
         return text
     return orjson.dumps(_spell_out(fields), option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -225,20 +226,17 @@ def _loads(text: bytes) -> dict[str, Any]:
     return restored
 
 
-def _surely_finite(value: Any) -> bool:
-    """Whether no number in this is infinite or NaN; False in doubt. Long lists of numbers are looked at as one."""
-    if value is None or isinstance(value, (str, int)):
-        return True
-    if isinstance(value, dict):
-        return all(map(_surely_finite, value.values()))
-    if isinstance(value, list) and value and isinstance(value[0], float):
-        try:
-            return math.isfinite(sum(value))
-        except TypeError:  # there is something else among them
-            return False
-    if isinstance(value, (list, tuple)):
-        return all(map(_surely_finite, value))
-    return isinstance(value, (float, np.floating)) and math.isfinite(value)
+def _nones(value: Any, most: int) -> int:
+    """How many None are in it, as far as that many. From its end: how a token was chosen stands last, and has some."""
+    found = 0
+    for inner in reversed(value.values() if isinstance(value, dict) else value):
+        if inner is None:
+            found += 1
+        elif isinstance(inner, (dict, list, tuple)):
+            found += _nones(inner, most - found)
+        if found == most:
+            break
+    return found
 
 
 def _spell_out(value: Any) -> Any:

@@ -90,6 +90,21 @@ def test_minus_infinity_is_json_that_any_parser_reads() -> None:
     assert plain["top"][0]["logprob"] == {"$float": "NaN"}
 
 
+@pytest.mark.parametrize("logprob", [-1.5, math.nan, -math.inf])
+@pytest.mark.parametrize("label", ["x", "null", "nullnull"])
+@pytest.mark.parametrize("values", [[None], [None, 0.7, None], [0.7]])
+def test_a_null_that_was_none_hides_no_number_that_json_has_not(
+    logprob: float, label: str, values: list[float | None]
+) -> None:
+    stages = [{"name": "raw", "value": value, "probabilities": [0.5, 0.25]} for value in values]
+    fields = token_fields() | {"top": [{"id": 1, "logprob": logprob, "label": label}], "stages": stages}
+    plain = json.loads(encode(Token(**fields)).payload)
+    assert plain["stages"] == stages
+    (first,) = plain["top"]
+    spelled = {"$float": "NaN" if math.isnan(logprob) else "-Infinity"}
+    assert first == {"id": 1, "logprob": logprob if math.isfinite(logprob) else spelled, "label": label}
+
+
 def test_non_finite_numbers_inside_an_array_field_survive() -> None:
     norms: Any = np.array([1.0, np.nan, np.inf])
     data = np.zeros((1, 1), np.float32)
