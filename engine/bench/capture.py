@@ -42,7 +42,7 @@ UNJUDGED_EVERY = 8
 """Likewise of what has none, which takes longer than all others."""
 
 IN_TURN = 147
-"""Tokens of an answer in which levels take turns: six turns of each, in all orders. After a long prompt three."""
+"""Tokens of an answer in which levels take turns: twelve of each, in all orders twice. After a long prompt six."""
 
 CONFIG = EngineConfig(kv_memory=2**30, block_size=BLOCK)
 """Of the engine that is measured: 8 prompts of 2,000 tokens of the built-in model take 0.75 GB."""

@@ -20,11 +20,13 @@ LEVELS: tuple[Level, ...] = ("off", "light", "follow")
 BEGINNING = 3
 """Tokens before the first turn, while prompts are looked at."""
 
-TURN = 8
-"""Tokens of a turn, where the answer has room for one of each level."""
+TURN = 4
+"""Tokens of a turn, where the answer has room for one of each level. The shorter, the less a machine's own speed
+changes from one turn to the next: turns of 8 need twice as many rounds to tell as much."""
 
-SETTLE = 2
-"""Tokens at the beginning of a turn that are not counted: a step is looked at and told while the next ones run."""
+SETTLE = 1
+"""Tokens at the beginning of a turn that are not counted: a step is looked at, told and recorded while the next one
+runs. Two or three gave the same costs, and fewer tokens to tell them by."""
 
 
 def seconds_in_turn(
