@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from engine.codec import Frame
+from engine.codec import Frame, joined
 
 MEDIA_TYPE = "application/vnd.tokenwalk.frames"
 
@@ -23,4 +23,4 @@ def framed(frame: Frame) -> bytes:
         head = struct.pack("!BBH", first, 126, size)
     else:
         head = struct.pack("!BBQ", first, 127, size)
-    return b"".join((head, *frame.parts))
+    return joined((head, *frame.parts))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.apart import Apart
 from engine.capture_schedule import KEPT_WEIGHTS, SUMMARISED, WHOLE, CaptureSchedule
 from engine.events import Attention, AttentionSummary
 from engine.summary import summarise
@@ -35,8 +36,8 @@ class AttentionRows:
     captures: CaptureSchedule
     tested: tuple[int, int] | None = None
     complete: bool = False
-    whole: dict[int, np.ndarray] = field(init=False)
-    """By index in `positions`: `[layers, heads, keys]`."""
+    whole: dict[int, np.ndarray | Apart | None] = field(init=False)
+    """By index in `positions`: `[layers, heads, keys]`; None until something of it is taken in."""
     summaries: dict[int, np.ndarray] = field(init=False)
     """Likewise `[layers, heads, 2 · KEPT_WEIGHTS + 2]`."""
     errors: np.ndarray = field(init=False)
@@ -49,11 +50,7 @@ class AttentionRows:
     def __post_init__(self) -> None:
         positions, forms = self.positions, self.captures.forms
         count, heads = len(self.layers), len(self.captures.heads)
-        self.whole = {
-            index: np.empty((count, heads, position + 1), self.captures.dtype)
-            for index, position in enumerate(positions)
-            if forms[position] == WHOLE
-        }
+        self.whole = {index: None for index, position in enumerate(positions) if forms[position] == WHOLE}
         self.summaries = {
             index: np.empty((count, heads, 2 * KEPT_WEIGHTS + 2), np.float32)
             for index, position in enumerate(positions)
@@ -76,28 +73,22 @@ class AttentionRows:
         if len(self.captures.heads) < block.shape[1]:
             block = block[:, self.captures.heads]
         sums = np.vecdot(block, np.ones(block.shape[-1], block.dtype))  # in half the time that summing takes
-        errors = np.abs(sums - 1)  # [layers, heads, positions]
-        seen, worst = self.errors[start:stop], errors.max((0, 1))  # NaN stays NaN, in both
-        np.maximum(seen, worst, out=seen)
-        beyond = block.shape[-1] > min(self.positions[start:stop]) + 1
-        if self.complete and (beyond or not (worst <= MISSED).all()):
-            errors = np.where(_elsewhere(block, errors, self.positions[start:stop]), np.nan, errors)
-            worst = errors.max((0, 1))
-        if self.fault is None and not np.isfinite(worst).all():
-            layer, head, index = np.argwhere(~np.isfinite(errors))[0]
-            where = f"layer {layers[layer]}, head {self.captures.heads[head]}"
-            self.fault = f"attention in {where} is no number at position {self.positions[start + index]}"
+        self._judge(first, block, start, sums)
         place = slice(first, first + len(block))
         summarised = []
         for index in range(start, stop):
-            frame = self.whole.get(index)
-            if frame is not None:
-                rows = block[:, :, index - start, : frame.shape[-1]]
-                is_frame = (rows.shape, rows.dtype) == (frame.shape, frame.dtype) and block.flags.c_contiguous
+            if index in self.whole:
+                shape = len(self.layers), block.shape[1], self.positions[index] + 1
+                rows = block[:, :, index - start, : shape[-1]]
+                is_frame = (rows.shape, rows.dtype) == (shape, self.captures.dtype) and block.flags.c_contiguous
                 if ours and is_frame and block.shape[2] == 1:
                     self.whole[index] = rows
-                else:
-                    frame[place] = rows
+                    continue
+                frame = self.whole[index]
+                if frame is None:
+                    frame = self.whole[index] = np.empty(shape, self.captures.dtype)
+                assert isinstance(frame, np.ndarray), "what lies apart is taken in whole"
+                frame[place] = rows
             elif index in self.summaries:
                 summarised.append(index)
         if summarised:
@@ -106,6 +97,41 @@ class AttentionRows:
                 summary = summarise(of_layer, chosen)
                 for number, index in enumerate(summarised):
                     self.summaries[index][layer] = summary[:, number]
+
+    def take_frame(self, frame: Apart, sums: np.ndarray) -> None:
+        """Take in the one position's probabilities of all layers and heads, as they lie.
+
+        Args:
+            frame: `[layers, heads, keys]`; nobody may change it any more.
+            sums: over keys.
+        """
+        if self.tested is not None:
+            self.tested_weights = np.array(frame[self.layers.index(self.tested[0])])
+        self._judge(0, frame, 0, sums[..., None])
+        self.whole[0] = frame
+
+    def _judge(self, first: int, block: np.ndarray | Apart, start: int, sums: np.ndarray) -> None:
+        """Note how far rows are from what they should sum to, and the first that is no number.
+
+        Args:
+            first: index in `layers` of the first.
+            block: what was summed up; looked at where a sum is not as it should be.
+            start: index in `positions` of the first.
+            sums: `[layers, heads, positions]`.
+        """
+        positions = self.positions[start : start + sums.shape[-1]]
+        errors = np.abs(sums - 1)
+        seen, worst = self.errors[start : start + len(positions)], errors.max((0, 1))  # NaN stays NaN, in both
+        np.maximum(seen, worst, out=seen)
+        beyond = block.shape[-1] > min(positions) + 1
+        if self.complete and (beyond or not (worst <= MISSED).all()):
+            rows = np.asarray(block)[:, :, None] if isinstance(block, Apart) else block
+            errors = np.where(_elsewhere(rows, errors, positions), np.nan, errors)
+            worst = errors.max((0, 1))
+        if self.fault is None and not np.isfinite(worst).all():
+            layer, head, index = np.argwhere(~np.isfinite(errors))[0]
+            where = f"layer {self.layers[first + layer]}, head {self.captures.heads[head]}"
+            self.fault = f"attention in {where} is no number at position {positions[index]}"
 
     def events(self, request: str, step: int) -> Iterator[Attention | AttentionSummary]:
         """The frames, in order of positions. They can be had once: what they hold is let go of."""
@@ -118,6 +144,7 @@ class AttentionRows:
             if index in self.whole:
                 named: dict[str, Any] = {"layers": None if follow else layers, "heads": None if all_heads else heads}
                 data = self.whole.pop(index)
+                assert data is not None, "each layer is taken in before it is told"
                 yield Attention(**about, **named, layer=layers[0], data=data, row_sum_error=error)
             elif index in self.summaries:
                 kept = min(KEPT_WEIGHTS, position + 1)

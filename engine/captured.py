@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 
 from engine.device import mx
 
 import numpy as np
 
+from engine.apart import Apart
 from engine.attention import Softmax, probabilities
 from engine.attention_rows import AttentionRows
 from engine.capture_schedule import WHOLE, CaptureSchedule
@@ -33,6 +35,16 @@ BLOCK_BYTES = 2**21
 
 STACKED_BYTES = 2**16
 """Smaller arrays are put together before they are worked with; to copy larger ones costs more than it saves."""
+
+JOINED_BYTES = 4 * 2**20
+"""Attention of rows that decode together, of all layers, is put together as one array up to here."""
+
+APART_BYTES = 2**15
+"""Of a row's attention in a layer: what is larger is told where it lies, since to copy it costs more than to tell it in
+pieces."""
+
+HELD_BYTES = 32 * 2**20
+"""But not if all that lies there is more than this: it is held until the last row of it is told and recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +75,79 @@ def alike(one: Softmax | None, other: Softmax | None) -> bool:
 
 
 class Joined:
-    """What rows that decode together captured of attention: little, which is read at once, for all rows and layers.
+    """What rows that decode together captured of attention, in all layers, and have in common.
+
+    Little is put together at once, for all rows and layers. Much is told where it lies, if all of it is in frames.
 
     Args:
-        pieces: one array a layer, `[rows, heads, 1, keys]`, heads perhaps in two axes.
+        pieces: one array a layer, `[rows, heads, 1, keys]`, heads perhaps in two axes. A row may have fewer keys.
     """
 
     def __init__(self, pieces: list[mx.array]) -> None:
         self.outputs = pieces
+        self._count, *heads, _, self._keys = pieces[0].shape
+        self._heads = math.prod(heads)
+        self._size = 4 * sum(array.size for array in pieces)
+        self._framed: dict[int, int] = {}
+        """How many keys the rows have that become frames."""
 
     @classmethod
     def of(cls, layers: list[list[mx.array]], softmaxes: list[Softmax | None]) -> Joined | None:
-        """What rows captured, by layer in pieces, as one array; None where that is not worth while, or cannot be."""
+        """What rows captured, by layer in pieces, as one; None where that is not worth while, or cannot be."""
         whole = [pieces[0] for pieces in layers]
-        decoding = {array.shape[-2:] for array in whole} == {(1, whole[0].shape[-1])} if whole else False
-        small = 4 * sum(array.size for array in whole) <= BY_LAYER_BYTES // 4
-        return cls(whole) if decoding and small and all(alike(softmaxes[0], one) for one in softmaxes) else None
+        if not whole or {array.shape[-2:] for array in whole} != {(1, whole[0].shape[-1])}:
+            return None
+        most = HELD_BYTES if all(one is None for one in softmaxes) else JOINED_BYTES
+        joined = cls(whole)
+        return joined if joined._size <= most and all(alike(softmaxes[0], one) for one in softmaxes) else None
+
+    def keep(self, row: int, keys: int) -> None:
+        """Note that a row, of so many keys, becomes a frame as it is."""
+        self._framed[row] = keys
+
+    @property
+    def apart(self) -> bool:
+        """Whether rows are told where they lie: then what they share is held as long as any, and all must be frames."""
+        return 4 * self._heads * self._keys >= APART_BYTES and len(self._framed) == self._count
+
+    def frame(self, row: int) -> Apart:
+        """A row where it lies: `[layers, heads, keys]`."""
+        return Apart([array[row, :, : self._framed[row]] for array in self._arrays])
+
+    def sums(self, row: int) -> np.ndarray:
+        """A row's over its keys: `[layers, heads]`."""
+        own: np.ndarray = self._sums[row]
+        return own
+
+    def row(self, row: int, keys: int) -> np.ndarray:
+        """A row's first keys: `[layers, heads, 1, keys]`."""
+        if self._size <= JOINED_BYTES:
+            return self._rows[row, ..., :keys]
+        return np.stack([array[row, :, None, :keys] for array in self._arrays])
 
     @cached_property
-    def rows(self) -> np.ndarray:
+    def _arrays(self) -> list[np.ndarray]:
+        """By layer `[rows, heads, keys]`, where they lie, once they have been evaluated."""
+        pieces, self.outputs = self.outputs, []
+        return [np.asarray(piece).reshape(self._count, self._heads, self._keys) for piece in pieces]
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """`[rows, layers, heads]`. Rows of as many keys that lie side by side are summed at once."""
+        sums = np.empty((self._count, len(self._arrays), self._heads), np.float32)
+        start = 0
+        for keys, members in groupby(range(self._count), key=self._framed.__getitem__):
+            stop, ones = start + len(list(members)), np.ones(keys, np.float32)
+            for layer, array in enumerate(self._arrays):
+                np.vecdot(array[start:stop, :, :keys], ones, out=sums[start:stop, layer])
+            start = stop
+        return sums
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
         """`[rows, layers, heads, 1, keys]`, once they have been evaluated; they are let go of."""
         pieces, self.outputs = self.outputs, []
-        rows, *_, one, keys = pieces[0].shape
-        return put_together(pieces).reshape(rows, len(pieces), -1, one, keys)
+        return put_together(pieces).reshape(self._count, len(pieces), self._heads, 1, self._keys)
 
 
 @dataclass(slots=True)
@@ -167,10 +229,18 @@ class Captured:
                 self.scores = replace(self.scores, softmaxes=[self.scores.softmaxes[index] for index in kept])
         if self.joined is not None:
             self.pieces = []
+            if self._is_frame(captures):
+                assert self.scores is not None, "rows that decode together share their scores"
+                self.joined.keep(self.scores.row, self.scores.keys)
         if self.layers:
             tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
             composed = self.scores is not None and all(softmax is None for softmax in self.scores.softmaxes)
             self.rows = AttentionRows(self.positions, self.layers, captures, tested, complete=composed)
+
+    def _is_frame(self, captures: CaptureSchedule) -> bool:
+        """Whether this row's attention in all layers goes into one frame, if it lies as a frame does."""
+        whole = len(self.positions) == 1 and captures.forms[self.positions[0]] == WHOLE
+        return whole and captures.dtype.itemsize == 4 and len(captures.heads) == captures.visible.heads
 
     def _all_framed(self, captures: CaptureSchedule) -> bool:
         """Whether what this row wrote to the residual stream goes into frames as it is: then an array that it shares
@@ -189,6 +259,12 @@ class Captured:
 
     def read_all(self) -> None:
         """Take in the attention of all layers that are still to be read."""
+        if self.joined is not None and self.joined.apart:
+            assert self.rows is not None, "attention is read for the rows that a plan asks for"
+            assert self.scores is not None, "rows that decode together share their scores"
+            joined, self.joined, row = self.joined, None, self.scores.row
+            self.rows.take_frame(joined.frame(row), joined.sums(row))
+            return
         for first, start, seen in self._blocks():
             self._take(first, start, seen)
 
@@ -223,7 +299,7 @@ class Captured:
         if self.joined is not None:
             assert self.scores is not None, "rows that decode together share their scores"
             joined, self.joined = self.joined, None
-            yield 0, 0, joined.rows[self.scores.row, ..., : self.scores.keys]
+            yield 0, 0, joined.row(self.scores.row, self.scores.keys)
             return
         first = len(self.layers) - len(self.pieces)
         while self.pieces:

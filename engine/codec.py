@@ -18,13 +18,15 @@ import dataclasses
 import functools
 import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import orjson
 
+from engine.apart import Apart
 from engine.errors import TraceError, shown
 from engine.events import KINDS, Event, TensorEvent
 
@@ -43,6 +45,10 @@ _NON_FINITE_NAMES = list(_NON_FINITE)  # a list, so that asking for what cannot 
 _NAMES = {kind: tuple(field.name for field in dataclasses.fields(cls)) for kind, cls in KINDS.items()}
 
 
+Part: TypeAlias = bytes | memoryview | np.ndarray
+"""Bytes of a frame; an array of them, `[rows, bytes]`, where the rows lie apart in memory."""
+
+
 @dataclass(slots=True, frozen=True, eq=False)
 class Frame:
     """One encoded event and the few fields by which frames are routed, so that nobody decodes it to forward it.
@@ -57,23 +63,26 @@ class Frame:
     request: str | None
     step: int | None
     position: int | None
-    parts: tuple[bytes | memoryview, ...]
+    parts: tuple[Part, ...]
     """The encoded event, one part after the other."""
     binary: bool
+    size: int = field(init=False)
+    """Bytes of the payload."""
+
+    def __post_init__(self) -> None:
+        size = 0
+        for part in self.parts:
+            size += part.nbytes if isinstance(part, np.ndarray) else len(part)
+        object.__setattr__(self, "size", size)
 
     @property
     def payload(self) -> bytes:
         """The encoded event: binary framing when `binary`, UTF-8 JSON otherwise."""
         whole, *more = self.parts
         if more or not isinstance(whole, bytes):
-            whole = b"".join(self.parts)
+            whole = joined(self.parts)
             object.__setattr__(self, "parts", (whole,))  # for whoever asks next, and the array is let go of
         return whole
-
-    @property
-    def size(self) -> int:
-        """Bytes of the payload."""
-        return sum(map(len, self.parts))
 
     def _all(self) -> tuple[object, ...]:
         about = (self.kind, self.seq, self.t_ns, self.request, self.step, self.position, self.binary)
@@ -86,6 +95,11 @@ class Frame:
         return hash((self.kind, self.seq))
 
 
+def joined(parts: Iterable[Part]) -> bytes:
+    """Parts as one."""
+    return b"".join([part.tobytes() if isinstance(part, np.ndarray) else part for part in parts])
+
+
 def encode(event: Event) -> Frame:
     """Encode an event.
 
@@ -94,7 +108,7 @@ def encode(event: Event) -> Frame:
     """
     fields = {name: getattr(event, name) for name in _NAMES[event.kind]}
     header: dict[str, Any] = {"kind": event.kind, **fields}
-    parts = _encode_tensor(header) if isinstance(event, TensorEvent) else (_dumps(header),)
+    parts: tuple[Part, ...] = _encode_tensor(header) if isinstance(event, TensorEvent) else (_dumps(header),)
     return Frame(
         kind=event.kind,
         seq=event.seq,
@@ -107,8 +121,9 @@ def encode(event: Event) -> Frame:
     )
 
 
-def _encode_tensor(header: dict[str, Any]) -> tuple[bytes | memoryview, ...]:
-    array = np.asarray(header.pop("data"), order="C")
+def _encode_tensor(header: dict[str, Any]) -> tuple[Part, ...]:
+    data = header.pop("data")
+    array = data if isinstance(data, Apart) else np.asarray(data, order="C")
     name = DTYPE_NAMES.get(array.dtype)
     if name is None:
         raise TypeError(f"a frame cannot carry dtype {array.dtype}; expected one of {', '.join(DTYPES)}")
@@ -116,7 +131,17 @@ def _encode_tensor(header: dict[str, Any]) -> tuple[bytes | memoryview, ...]:
     head = _dumps(header)
     padding = bytes(-(4 + len(head)) % 8)
     opening = b"".join((struct.pack("<I", len(head)), head, padding))
-    return (opening, array.data.cast("B")) if array.size else (opening,)
+    if not array.size:
+        return (opening,)
+    if isinstance(array, Apart):
+        return (opening, *map(_as_bytes, array.parts))
+    return opening, array.data.cast("B")
+
+
+def _as_bytes(array: np.ndarray) -> Part:
+    if array.flags.c_contiguous:
+        return array.data.cast("B")
+    return array.view(np.uint8).reshape(-1, array.shape[-1] * array.itemsize)
 
 
 def parse(payload: bytes, *, binary: bool) -> tuple[dict[str, Any], np.ndarray | None]:

@@ -4,7 +4,7 @@ An event is a flat record. The WebSocket, the trace file and the frames route al
 (`engine.codec`); the page's constants (`frontend/js/schema.js`) and the page on the format (`traces/FORMAT.md`) are
 generated from this file by `python -m engine.schema`.
 
-This module imports neither MLX nor anything else of the project, so a trace can be read where no model can run.
+This module imports neither MLX nor anything of the project that does, so a trace can be read where no model can run.
 
 Conventions: `*_ns` is nanoseconds (`t_ns` counts from the run's start on one monotonic clock), `*_bytes` is a size,
 `logprob` is a natural logarithm, `entropy_bits` is in bits, `bytes_hex` is lower-case hexadecimal. A token's
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+
+from engine.apart import Apart
 
 SCHEMA_VERSION = 1
 
@@ -47,7 +49,7 @@ class Event:
 class TensorEvent(Event):
     """An event whose frame ends in raw array data. `dtype`, `shape` and `byte_length` describe it in the header."""
 
-    data: np.ndarray = doc("the array; travels as raw little-endian bytes after the header")
+    data: np.ndarray | Apart = doc("the array; travels as raw little-endian bytes after the header")
     scale: float | None = doc("value = number × scale; None: the number itself", default=None)
 
 

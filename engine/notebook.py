@@ -19,11 +19,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
+from engine.apart import Apart
 from engine.capture import CapturePlan
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import EngineStopped, RequestError
-from engine.events import Absent, Attribution, Event, Lens
+from engine.events import Absent, Attribution, Event, Lens, TensorEvent
 from engine.header import run_header
 from engine.models.info import LoadedModel, describe_model
 from engine.prepare import Preparation, monotonic_ns
@@ -194,6 +197,8 @@ class Walk:
     def _emit(self, event: Event) -> Event:
         self._seq += 1
         event.seq, event.t_ns = self._seq, self._now_ns()
+        if isinstance(event, TensorEvent) and isinstance(event.data, Apart):
+            event.data = np.asarray(event.data)  # is calculated with
         for events in self._unread():
             events.append(event)
         return event

@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from engine import events
 from engine.codec import DTYPES
 from engine.events import KINDS, SCHEMA_VERSION, TENSOR_KINDS, Event
@@ -64,7 +62,7 @@ def fields(kind: str) -> tuple[Field, ...]:
     found += [
         Field(field.name, hints[field.name], field.metadata["doc"])
         for field in dataclasses.fields(cls)
-        if hints[field.name] is not np.ndarray
+        if field.name != "data"  # comes after the header
     ]
     if kind in TENSOR_KINDS:
         found += [

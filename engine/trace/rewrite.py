@@ -57,13 +57,16 @@ class Reduction:
             event = decode(frame.payload, binary=True)
         except TraceError:
             return frame  # a kind of a newer version: kept as it is
-        if not isinstance(event, TensorEvent) or event.data.dtype != np.float32:
+        if not isinstance(event, TensorEvent):
+            return frame
+        array = np.asarray(event.data)
+        if array.dtype != np.float32:
             return frame
         if isinstance(event, AttentionSummary):  # positions beyond 2,048 are no float16 numbers
             return frame
         with np.errstate(over="ignore"):
-            smaller = event.data.astype(np.float16)
-        if np.isinf(smaller).sum() != np.isinf(event.data).sum():
+            smaller = array.astype(np.float16)
+        if np.isinf(smaller).sum() != np.isinf(array).sum():
             return frame
         return encode(dataclasses.replace(event, data=smaller))
 

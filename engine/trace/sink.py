@@ -10,7 +10,6 @@ the system was told to let go of it soon, and 5 past it. So large writes go past
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from contextlib import suppress
 from typing import IO, Any
@@ -20,9 +19,6 @@ BLOCK = 4096
 
 LARGE = 2**18
 """Smaller writes are not worth going past the cache."""
-
-STAGE = 2**20
-"""Bytes that are put together and written past the cache at once."""
 
 PIECE = 8 * 2**20
 """Bytes of what went through the cache of which the system is told at once that nobody will read them soon."""
@@ -47,31 +43,32 @@ class Sink:
         self._direct: int | None = None
         self._refused = cached or not hasattr(os, "O_DIRECT")
         """Whether the system has no way past the cache, or not for this file."""
-        self._stage: memoryview | None = None
         self._told = 0
         self.taken = 0
 
-    def write(self, parts: list[bytes | memoryview], at: int, *, hurry: bool = False) -> None:
-        """Write parts one after the other from an offset on, which is the file's end.
+    def write(self, data: bytes | memoryview, at: int, *, staged: bool = False, hurry: bool = False) -> None:
+        """Write from an offset on, which is the file's end.
+
+        Args:
+            data: what is written.
+            at: the offset.
+            staged: whether the data lies as far behind a page of memory as it will in the file.
+            hurry: whether it must be taken at once.
 
         Raises:
-            OSError: when the disk does not take them. Some of them may have been written then.
+            OSError: when the disk does not take it. Some of it may have been written then.
         """
-        size = sum(map(len, parts))
-        if size < LARGE or hurry or not self._can_go_past():
-            for part in parts:  # not joined: an array would be copied once more
-                self._write(part)
+        whole = memoryview(data)
+        size, first = len(whole), -at % BLOCK
+        if size < LARGE or not staged or hurry or not self._can_go_past():
+            self._write(whole)
             self._let_go(at + size)
             return
-        rest = _Parts(parts)
-        begin = min(at + size, at + -at % BLOCK)
-        end = begin + (at + size - begin) // BLOCK * BLOCK
-        self._write(rest.read(memoryview(bytearray(begin - at))))
-        assert self._stage is not None
-        for start in range(begin, end, STAGE):
-            self._write_past(rest.read(self._stage[: min(STAGE, end - start)]), start)
-        self._file.seek(end)
-        self._write(rest.read(memoryview(bytearray(at + size - end))))
+        last = first + (size - first) // BLOCK * BLOCK
+        self._write(whole[:first])
+        self._write_past(whole[first:last], at + first)
+        self._file.seek(at + last)
+        self._write(whole[last:])
 
     def close(self) -> None:
         """Close what was opened here, and the file.
@@ -96,7 +93,6 @@ class Sink:
             try:
                 # By its descriptor: under its name there may be another file by now.
                 self._direct = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_WRONLY | os.O_DIRECT)
-                self._stage = memoryview(mmap.mmap(-1, STAGE))  # begins at a page
             except OSError:  # this file system has no such way
                 self._refused = True
         return not self._refused
@@ -133,22 +129,3 @@ class Sink:
         if start >= 0 and hasattr(os, "posix_fadvise"):
             with suppress(OSError):  # it is advice: who cannot take it has lost nothing
                 os.posix_fadvise(self._file.fileno(), start, PIECE, os.POSIX_FADV_DONTNEED)
-
-
-class _Parts:
-    """Parts, read as if they were one."""
-
-    def __init__(self, parts: list[bytes | memoryview]) -> None:
-        self._parts = [memoryview(part) for part in reversed(parts)]
-
-    def read(self, target: memoryview) -> memoryview:
-        """Fill the target with what comes next. Returns it."""
-        filled = 0
-        while filled < len(target):
-            part = self._parts.pop()
-            some = part[: len(target) - filled]
-            target[filled : filled + len(some)] = some
-            filled += len(some)
-            if len(some) < len(part):
-                self._parts.append(part[len(some) :])
-        return target

@@ -31,12 +31,12 @@ from mcap.records import (
 from zlib_ng import zlib_ng
 
 from engine import schema
-from engine.codec import Frame, parse
+from engine.codec import Frame, Part, joined, parse
 from engine.errors import TraceError
 from engine.events import KINDS
 from engine.trace import layout
 from engine.trace.sink import Sink
-from engine.trace.stored import stored_frame
+from engine.trace.stored import Stage
 
 # Level 1 costs 1.1 ms a megabyte and saves 6–25 % of arrays and 80 % of JSON; level 3 costs up to four times as much
 # for nothing more.
@@ -50,7 +50,7 @@ CHUNK_ENDS = frozenset({"step.finished", "request.arrived", "request.finished", 
 class _Chunk:
     """Messages that are not written yet."""
 
-    parts: list[bytes | memoryview] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     size: int = 0
     array_bytes: int = 0
     """How much of it are tensor frames."""
@@ -106,6 +106,7 @@ class TraceWriter:
         self._chunks = 0
         self._metadata_index: MetadataIndex | None = None
         self._chunk = _Chunk()
+        self._stage = Stage()
         try:
             # A new file rather than the old one emptied: somebody may be reading that. An empty one holds the name.
             if self.path.is_file() and self.path.stat().st_size:
@@ -144,24 +145,25 @@ class TraceWriter:
         chunk = self._chunk
         if not chunk.size:
             return
-        if self._live and 2 * chunk.array_bytes > chunk.size:
-            packed = stored_frame(chunk.parts, chunk.size)
+        at, head = self.bytes_written, layout.CHUNK.size
+        staged = self._live and 2 * chunk.array_bytes > chunk.size
+        if staged:
+            record, crc = self._stage.put_together(chunk.parts, chunk.size, head=head, at=at)
         else:
-            packed = [self._compressor.compress(b"".join(chunk.parts))]
-        packed_size, crc = sum(map(len, packed)), 0
-        for part in chunk.parts:
-            crc = zlib_ng.crc32(part, crc)
-        length = layout.CHUNK.size - layout.RECORD.size + packed_size
+            content = joined(chunk.parts)
+            record = memoryview(bytearray(head) + self._compressor.compress(content))
+            crc = zlib_ng.crc32(content)
+        length, packed_size = len(record), len(record) - head
         stated = (chunk.start_ns, chunk.end_ns, chunk.size, crc, 4, b"zstd", packed_size)
-        record = layout.CHUNK.pack(Opcode.CHUNK, length, *stated)
-        offsets, indexes, at = {}, [], self.bytes_written + len(record) + packed_size
+        layout.CHUNK.pack_into(record, 0, Opcode.CHUNK, length - layout.RECORD.size, *stated)
+        offsets, indexes, place = {}, [], at + length
         for channel, entries in chunk.index.items():
             indexes.append(layout.record_bytes(MessageIndex(channel, entries)))
-            offsets[channel] = at
-            at += len(indexes[-1])
+            offsets[channel] = place
+            place += len(indexes[-1])
         entry = ChunkIndex(
-            chunk_length=len(record) + packed_size,
-            chunk_start_offset=self.bytes_written,
+            chunk_length=length,
+            chunk_start_offset=at,
             compression="zstd",
             compressed_size=packed_size,
             message_end_time=chunk.end_ns,
@@ -170,7 +172,11 @@ class TraceWriter:
             message_start_time=chunk.start_ns,
             uncompressed_size=chunk.size,
         )
-        self._write(record, *packed, b"".join(indexes))
+        self._sink.write(record, at, staged=staged, hurry=self.hurry)
+        self._sink.write(b"".join(indexes), at + length)
+        self.bytes_written = place  # of what is there whole: `abandon` cuts off the rest
+        del record
+        self._stage.let_go()
         self._chunk = _Chunk()
         self._chunks += 1
         self._chunk_indexes += layout.record_bytes(entry)
@@ -274,6 +280,6 @@ class TraceWriter:
         footer = layout.record_bytes(Footer(summary_start=start, summary_offset_start=at, summary_crc=crc))
         return body + footer + layout.MAGIC
 
-    def _write(self, *parts: bytes | memoryview) -> None:
-        self._sink.write(list(parts), self.bytes_written, hurry=self.hurry)
-        self.bytes_written += sum(map(len, parts))  # of what is there whole: `abandon` cuts off the rest
+    def _write(self, data: bytes) -> None:
+        self._sink.write(data, self.bytes_written)
+        self.bytes_written += len(data)

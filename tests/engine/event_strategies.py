@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from engine.apart import Apart
 from engine.codec import DTYPES
 from engine.events import KINDS, Event
 
@@ -28,6 +29,13 @@ json_values = st.recursive(
 arrays = st.sampled_from(list(DTYPES.values())).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
 )
+arrays_apart = st.tuples(
+    st.sampled_from(list(DTYPES.values())).flatmap(
+        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=2, max_dims=4, min_side=1, max_side=5))
+    ),
+    st.integers(1, 5),
+).map(lambda drawn: Apart([part[..., : drawn[1]] for part in drawn[0]]))
+"""Rows of which some are contiguous and some are not, as they are beside others that have more keys."""
 
 
 def of_type(annotation: Any) -> st.SearchStrategy[Any]:
@@ -48,6 +56,7 @@ def of_type(annotation: Any) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         type(None): st.none(),
         np.ndarray: arrays,
+        Apart: arrays_apart,
     }
     return plain[annotation]
 

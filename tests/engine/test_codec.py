@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.apart import Apart
 from engine.codec import DTYPES, decode, encode, misfit, parse
 from engine.errors import TraceError
 from engine.events import KINDS, TENSOR_KINDS, Attention, Event, RequestArrived, Residual, StreamSent, Token
@@ -19,7 +20,9 @@ from tests.engine.event_strategies import events_of
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality for which NaN is NaN, and arrays equal in dtype and bits."""
+    """Equality for which NaN is NaN, and arrays equal in dtype and bits, wherever they lie."""
+    if isinstance(a, Apart):
+        a = np.asarray(a)
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, float) and isinstance(b, float):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import mmap
 import os
 import random
 from pathlib import Path
@@ -15,10 +16,12 @@ from engine.trace import sink as sink_module
 from engine.trace.sink import BLOCK, Sink
 
 
-def parts(chance: random.Random) -> list[bytes | memoryview]:
-    """Small and large ones, empty ones too."""
-    sizes = [chance.choice([0, 1, 100, BLOCK, chance.randrange(300_000)]) for _ in range(chance.randrange(1, 8))]
-    return [memoryview(chance.randbytes(size)) if size % 2 else chance.randbytes(size) for size in sizes]
+def staged(content: bytes, at: int) -> memoryview:
+    """The content, as far behind a page of memory as it will be in the file."""
+    begin = at % BLOCK
+    memory = memoryview(mmap.mmap(-1, begin + len(content) + 1))
+    memory[begin : begin + len(content)] = content
+    return memory[begin : begin + len(content)]
 
 
 def write_all(path: Path, seed: int) -> bytes:
@@ -26,10 +29,12 @@ def write_all(path: Path, seed: int) -> bytes:
     chance, expected = random.Random(seed), b""
     sink = Sink(open(path, "xb", buffering=0))  # noqa: SIM115
     try:
-        for _ in range(30):
-            some = parts(chance)
-            sink.write(some, len(expected), hurry=chance.random() < 0.2)
-            expected += b"".join(some)
+        for _ in range(100):
+            size = chance.choice([0, 1, 100, BLOCK, 3 * BLOCK, chance.randrange(300_000)])
+            content, at, large = chance.randbytes(size), len(expected), chance.random() < 0.7
+            data = staged(content, at) if large else content
+            sink.write(data, at, staged=large, hurry=chance.random() < 0.2)
+            expected += content
             assert path.stat().st_size == len(expected)
         assert path.read_bytes() == expected
     finally:
@@ -39,7 +44,7 @@ def write_all(path: Path, seed: int) -> bytes:
 
 @pytest.fixture
 def past(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Sizes and offsets of what was written past the cache: all that can be, in stages of four blocks."""
+    """Sizes and offsets of what was written past the cache: all that can be."""
     seen: list[tuple[int, int]] = []
     pwrite = os.pwrite
 
@@ -49,7 +54,6 @@ def past(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return written
 
     monkeypatch.setattr(sink_module, "LARGE", 1)
-    monkeypatch.setattr(sink_module, "STAGE", 4 * BLOCK)
     monkeypatch.setattr(os, "pwrite", spy)
     return seen
 
@@ -108,7 +112,7 @@ def test_a_file_under_another_name_is_written_to_and_no_other(tmp_path: Path, pa
     (tmp_path / "f").rename(tmp_path / "moved")
     (tmp_path / "f").write_bytes(b"mine")
     data = bytes(range(256)) * 256
-    sink.write([data], 0)
+    sink.write(staged(data, 0), 0, staged=True)
     sink.close()
     assert (tmp_path / "moved").read_bytes() == data
     assert (tmp_path / "f").read_bytes() == b"mine"
@@ -120,7 +124,7 @@ def test_what_went_through_the_cache_is_let_go_of(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "posix_fadvise", lambda file, start, size, advice: told.append(start), raising=False)
     sink = Sink(open(tmp_path / "f", "xb", buffering=0))  # noqa: SIM115
     for at in range(0, 700, 70):
-        sink.write([b"x" * 70], at, hurry=True)
+        sink.write(b"x" * 70, at, hurry=True)
     sink.close()
     assert told == [0, 100, 200, 300, 400, 0, 500, 100, 600, 200]
 
@@ -132,7 +136,7 @@ def test_what_will_be_read_soon_stays_in_the_cache(
     monkeypatch.setattr(sink_module, "PIECE", 100)
     monkeypatch.setattr(os, "posix_fadvise", lambda file, start, *_: told.append(start), raising=False)
     sink = Sink(open(tmp_path / "f", "xb", buffering=0), cached=True)  # noqa: SIM115
-    sink.write([bytes(4 * BLOCK)], 0)
+    sink.write(staged(bytes(4 * BLOCK), 0), 0, staged=True)
     sink.close()
     assert not past
     assert not told
@@ -149,7 +153,7 @@ class FailsAtItsEnd(io.FileIO):
 
 def test_a_disk_that_fails_at_the_end_is_told(tmp_path: Path, past: list[tuple[int, int]]) -> None:
     sink = Sink(FailsAtItsEnd(tmp_path / "f", "xb"))
-    sink.write([bytes(4 * BLOCK)], 0)
+    sink.write(staged(bytes(4 * BLOCK), 0), 0, staged=True)
     assert sink.taken == 4 * BLOCK
     with pytest.raises(OSError, match="quota"):
         sink.close()
