@@ -98,19 +98,23 @@ class AttentionRows:
                 for number, index in enumerate(summarised):
                     self.summaries[index][layer] = summary[:, number]
 
-    def take_frame(self, frame: Apart, sums: np.ndarray) -> None:
-        """Take in the one position's probabilities of all layers and heads, as they lie.
+    def take_frame(self, frame: np.ndarray | Apart, sums: np.ndarray, error: float) -> None:
+        """Take in the one position's probabilities of all layers and heads, as they are.
 
         Args:
             frame: `[layers, heads, keys]`; nobody may change it any more.
-            sums: over keys.
+            sums: over keys, `[layers, heads]`.
+            error: the largest |sum − 1|.
         """
         if self.tested is not None:
             self.tested_weights = np.array(frame[self.layers.index(self.tested[0])])
-        self._judge(0, frame, 0, sums[..., None])
         self.whole[0] = frame
+        if error <= MISSED:
+            self.errors[0] = error
+        else:
+            self._judge(0, np.asarray(frame)[:, :, None], 0, sums[:, :, None])
 
-    def _judge(self, first: int, block: np.ndarray | Apart, start: int, sums: np.ndarray) -> None:
+    def _judge(self, first: int, block: np.ndarray, start: int, sums: np.ndarray) -> None:
         """Note how far rows are from what they should sum to, and the first that is no number.
 
         Args:
@@ -125,8 +129,7 @@ class AttentionRows:
         np.maximum(seen, worst, out=seen)
         beyond = block.shape[-1] > min(positions) + 1
         if self.complete and (beyond or not (worst <= MISSED).all()):
-            rows = np.asarray(block)[:, :, None] if isinstance(block, Apart) else block
-            errors = np.where(_elsewhere(rows, errors, positions), np.nan, errors)
+            errors = np.where(_elsewhere(block, errors, positions), np.nan, errors)
             worst = errors.max((0, 1))
         if self.fault is None and not np.isfinite(worst).all():
             layer, head, index = np.argwhere(~np.isfinite(errors))[0]

@@ -106,24 +106,35 @@ class Joined:
         self._framed[row] = keys
 
     @property
-    def apart(self) -> bool:
-        """Whether rows are told where they lie: then what they share is held as long as any, and all must be frames."""
-        return 4 * self._heads * self._keys >= APART_BYTES and len(self._framed) == self._count
+    def framed(self) -> bool:
+        """Whether all rows become frames as they are. What they share is held as long as any of them, then."""
+        return len(self._framed) == self._count
 
-    def frame(self, row: int) -> Apart:
-        """A row where it lies: `[layers, heads, keys]`."""
+    def frame(self, row: int) -> np.ndarray | Apart:
+        """A row's frame, where all are framed: `[layers, heads, keys]`."""
+        if self._small:
+            frame: np.ndarray = self._rows[row, :, :, : self._framed[row]]
+            return frame
         return Apart([array[row, :, : self._framed[row]] for array in self._arrays])
 
     def sums(self, row: int) -> np.ndarray:
-        """A row's over its keys: `[layers, heads]`."""
+        """A row's over its keys, where all are framed: `[layers, heads]`."""
         own: np.ndarray = self._sums[row]
         return own
 
+    def error(self, row: int) -> float:
+        """Largest |sum − 1| of a row, where all are framed; NaN if any is."""
+        return self._errors[row]
+
     def row(self, row: int, keys: int) -> np.ndarray:
         """A row's first keys: `[layers, heads, 1, keys]`."""
-        if self._size <= JOINED_BYTES:
-            return self._rows[row, ..., :keys]
+        if self._small:
+            return self._rows[row, :, :, None, :keys]
         return np.stack([array[row, :, None, :keys] for array in self._arrays])
+
+    @property
+    def _small(self) -> bool:
+        return self._size <= JOINED_BYTES and 4 * self._heads * self._keys < APART_BYTES
 
     @cached_property
     def _arrays(self) -> list[np.ndarray]:
@@ -132,22 +143,30 @@ class Joined:
         return [np.asarray(piece).reshape(self._count, self._heads, self._keys) for piece in pieces]
 
     @cached_property
+    def _rows(self) -> np.ndarray:
+        """`[rows, layers, heads, keys]`, put together once they have been evaluated; they are let go of."""
+        pieces, self.outputs = self.outputs, []
+        return put_together(pieces).reshape(self._count, len(pieces), self._heads, self._keys)
+
+    @cached_property
     def _sums(self) -> np.ndarray:
         """`[rows, layers, heads]`. Rows of as many keys that lie side by side are summed at once."""
-        sums = np.empty((self._count, len(self._arrays), self._heads), np.float32)
+        together = [self._rows] if self._small else self._arrays
+        layers = self._rows.shape[1] if self._small else len(together)
+        sums = np.empty((self._count, layers, self._heads), np.float32)
         start = 0
         for keys, members in groupby(range(self._count), key=self._framed.__getitem__):
             stop, ones = start + len(list(members)), np.ones(keys, np.float32)
-            for layer, array in enumerate(self._arrays):
-                np.vecdot(array[start:stop, :, :keys], ones, out=sums[start:stop, layer])
+            for layer, array in enumerate(together):
+                out = sums[start:stop] if self._small else sums[start:stop, layer]
+                np.vecdot(array[start:stop, ..., :keys], ones, out=out)
             start = stop
         return sums
 
     @cached_property
-    def _rows(self) -> np.ndarray:
-        """`[rows, layers, heads, 1, keys]`, once they have been evaluated; they are let go of."""
-        pieces, self.outputs = self.outputs, []
-        return put_together(pieces).reshape(self._count, len(pieces), self._heads, 1, self._keys)
+    def _errors(self) -> list[float]:
+        errors: list[float] = np.abs(self._sums - 1).max((1, 2)).tolist()
+        return errors
 
 
 @dataclass(slots=True)
@@ -229,8 +248,8 @@ class Captured:
                 self.scores = replace(self.scores, softmaxes=[self.scores.softmaxes[index] for index in kept])
         if self.joined is not None:
             self.pieces = []
+            assert self.scores is not None, "rows that decode together share their scores"
             if self._is_frame(captures):
-                assert self.scores is not None, "rows that decode together share their scores"
                 self.joined.keep(self.scores.row, self.scores.keys)
         if self.layers:
             tested = None if self.evidence is None else (self.evidence.layer, self.evidence.index)
@@ -238,9 +257,11 @@ class Captured:
             self.rows = AttentionRows(self.positions, self.layers, captures, tested, complete=composed)
 
     def _is_frame(self, captures: CaptureSchedule) -> bool:
-        """Whether this row's attention in all layers goes into one frame, if it lies as a frame does."""
-        whole = len(self.positions) == 1 and captures.forms[self.positions[0]] == WHOLE
-        return whole and captures.dtype.itemsize == 4 and len(captures.heads) == captures.visible.heads
+        """Whether what the pass left of this row's attention, in all layers, is a frame as it is."""
+        if len(self.positions) > 1 or captures.forms[self.positions[0]] != WHOLE or not self._weighed(0):
+            return False  # of scores, weights have to be made
+        sees_all = self.scores is not None and self.scores.keys == self.positions[0] + 1  # but a prompt's row
+        return sees_all and captures.dtype.itemsize == 4 and len(captures.heads) == captures.visible.heads
 
     def _all_framed(self, captures: CaptureSchedule) -> bool:
         """Whether what this row wrote to the residual stream goes into frames as it is: then an array that it shares
@@ -259,11 +280,11 @@ class Captured:
 
     def read_all(self) -> None:
         """Take in the attention of all layers that are still to be read."""
-        if self.joined is not None and self.joined.apart:
+        if self.joined is not None and self.joined.framed:
             assert self.rows is not None, "attention is read for the rows that a plan asks for"
             assert self.scores is not None, "rows that decode together share their scores"
             joined, self.joined, row = self.joined, None, self.scores.row
-            self.rows.take_frame(joined.frame(row), joined.sums(row))
+            self.rows.take_frame(joined.frame(row), joined.sums(row), joined.error(row))
             return
         for first, start, seen in self._blocks():
             self._take(first, start, seen)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ _NON_FINITE_NAMES = list(_NON_FINITE)  # a list, so that asking for what cannot 
 
 
 _NAMES = {kind: tuple(field.name for field in dataclasses.fields(cls)) for kind, cls in KINDS.items()}
+_VALUES = {kind: operator.attrgetter(*names) for kind, names in _NAMES.items()}
 
 
 Part: TypeAlias = bytes | memoryview | np.ndarray
@@ -106,16 +108,17 @@ def encode(event: Event) -> Frame:
     Raises:
         TypeError: for an array of a dtype that frames cannot carry.
     """
-    fields = {name: getattr(event, name) for name in _NAMES[event.kind]}
-    header: dict[str, Any] = {"kind": event.kind, **fields}
+    kind = event.kind
+    header: dict[str, Any] = {"kind": kind}
+    header.update(zip(_NAMES[kind], _VALUES[kind](event), strict=True))
     parts: tuple[Part, ...] = _encode_tensor(header) if isinstance(event, TensorEvent) else (_dumps(header),)
     return Frame(
-        kind=event.kind,
+        kind=kind,
         seq=event.seq,
         t_ns=event.t_ns,
-        request=fields.get("request"),
-        step=fields.get("step"),
-        position=fields.get("position"),
+        request=header.get("request"),
+        step=header.get("step"),
+        position=header.get("position"),
         parts=parts,
         binary=isinstance(event, TensorEvent),
     )

@@ -72,10 +72,10 @@ class CaptureReport:
         fault = self._faults.pop(sequence.id, None)
         if captured.stream is not None:
             fault = self._stream(step, sequence, captured, captured.stream, captures) or fault
-        for routed in router_events(
-            captured.experts, self._experts, captured.place, captured.positions, request=sequence.id, step=step
-        ):
-            if routed.layers:
+        if captured.experts:
+            for routed in router_events(
+                captured.experts, self._experts, captured.place, captured.positions, request=sequence.id, step=step
+            ):
                 self._emit(routed)
         seen, stream = captured.layers + captured.told, captured.stream is not None
         self.absences.unseen(sequence, seen, captured.positions[0], stream=stream)
@@ -87,7 +87,9 @@ class CaptureReport:
         """Emit the residual stream of each position, and what attention wrote to it."""
         stream.read_all()
         first = captured.place.start or 0
-        fault = _no_number(stream.norms["residual"][captured.place], captured.positions)
+        fault = None
+        if not stream.finite:
+            fault = _no_number(stream.norms["residual"][captured.place], captured.positions)
         wanted = captures.plan.wanted
         for index, position in enumerate(captured.positions):
             place = first + index

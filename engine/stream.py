@@ -55,12 +55,18 @@ class Stream:
         }
         self._piece = PIECE
         self._wanted = 0
+        self._all_read = False
         self._vectors: dict[str, list[np.ndarray]] = {}
         self.norms = {name: np.empty((self._captured, len(written))) for name, written in arrays.items()}
 
     @cached_property
     def listed(self) -> dict[str, list[list[Any]]]:
         return {name: norms.tolist() for name, norms in self.norms.items()}
+
+    @cached_property
+    def finite(self) -> bool:
+        """Whether the whole stream is, once it has been read."""
+        return bool(np.isfinite(self.norms["residual"]).all())
 
     @property
     def outputs(self) -> list[mx.array]:
@@ -86,6 +92,9 @@ class Stream:
 
     def read_all(self) -> None:
         """Read what is still to be read."""
+        if self._all_read:
+            return
+        self._all_read = True
         for name, written in self._arrays.items():
             if self.large:
                 for index, array in enumerate(written):

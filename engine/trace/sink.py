@@ -59,11 +59,12 @@ class Sink:
             OSError: when the disk does not take it. Some of it may have been written then.
         """
         whole = memoryview(data)
-        size, first = len(whole), -at % BLOCK
+        size = len(whole)
         if size < LARGE or not staged or hurry or not self._can_go_past():
             self._write(whole)
             self._let_go(at + size)
             return
+        first = min(size, -at % BLOCK)
         last = first + (size - first) // BLOCK * BLOCK
         self._write(whole[:first])
         self._write_past(whole[first:last], at + first)
