@@ -15,7 +15,8 @@ from engine.device import mx
 
 from mlx_lm.models.cache import make_prompt_cache
 
-from engine.captured import Captured, Joined, Scores, collect
+from engine.captured import Captured, collect
+from engine.joined import Joined, Scores
 from engine.keys import KeyPositions
 from engine.kv.even import WASTE
 from engine.kv.paged import PagedStore, slots

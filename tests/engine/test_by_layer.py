@@ -11,7 +11,7 @@ from engine.device import mx
 import numpy as np
 import pytest
 
-from engine import attention, by_layer, captured, stream
+from engine import attention, by_layer, captured, joined, stream
 from engine.attention import LEAST_ROWS, Softmax, attention_scores, pieces_of
 from engine.attention_rows import AttentionRows
 from engine.capture import CapturePlan
@@ -149,7 +149,7 @@ def test_sinks_are_evaluated_before_another_thread_reads_with_them() -> None:
     scores = [mx.random.normal((1, 3, 5, 5)) for _ in stored]
     softmaxes = [Softmax(0.5, sinks.astype(mx.float32)) for sinks in stored]
     row = captured.Captured([0, 1, 2, 3, 4], [0, 1], slice(0, 5), [[layer] for layer in scores])
-    row.scores = captured.Scores(softmaxes, 0, 5)
+    row.scores = joined.Scores(softmaxes, 0, 5)
     row.rows = AttentionRows(row.positions, row.layers, schedule)
     with ThreadPoolExecutor(1) as beside:
         by_layer.run_by_layer([row], [], [], beside).result()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import captured as captured_module
+from engine import joined as joined_module
 from engine.apart import Apart
 from engine.capture import CapturePlan
 from engine.codec import encode
@@ -32,7 +32,7 @@ def told(
     """What eight requests tell of attention after their prompts, and each step's largest error of a row's sum."""
     with monkeypatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(captured_module, name, value)
+            patch.setattr(joined_module, name, value)
         bench = Bench(tiny, EngineConfig(kv_memory=2**21))
         for number, (length, plan) in enumerate(zip(lengths, plans, strict=True)):
             bench.add([number + 1, *range(65, 64 + length)], 5, capture=CapturePlan.parse(plan))
