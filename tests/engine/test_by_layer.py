@@ -88,6 +88,7 @@ def test_a_fault_while_reading_is_told_and_nobody_waits_for_ever(
         raise ZeroDivisionError("while reading")
 
     monkeypatch.setattr(AttentionRows, "take", broken)
+    monkeypatch.setattr(AttentionRows, "take_frame", broken)
     classes = [type(module) for module in tiny.model.modules()]
     bench = Bench(tiny, EngineConfig(slots=1, kv_memory=SMALL))
     bench.add(PROMPT, 2, capture=PLANS["whole"])
