@@ -56,7 +56,7 @@ def alike(one: Softmax | None, other: Softmax | None) -> bool:
 class Joined:
     """What rows that decode together captured of attention, in all layers, and have in common.
 
-    Little is put together at once, for all rows and layers. Much is told where it lies, if all of it is in frames.
+    Little is put together at once, for all rows and layers. Much is told where it lies, if it is in frames.
 
     Args:
         pieces: one array a layer, `[rows, heads, 1, keys]`, heads perhaps in two axes. A row may have fewer keys.
@@ -86,8 +86,11 @@ class Joined:
 
     @property
     def framed(self) -> bool:
-        """Whether all rows become frames as they are. What they share is held as long as any of them, then."""
-        return len(self._framed) == self._count
+        """Whether all rows become frames as they are: what they share is held as long as any of them, then.
+
+        Not where shorter rows leave more than half of it to nobody: it would be held as well, and counted by no one.
+        """
+        return len(self._framed) == self._count and 2 * sum(self._framed.values()) >= self._count * self._keys
 
     def frame(self, row: int) -> np.ndarray | Apart:
         """A row's frame, where all are framed: `[layers, heads, keys]`."""

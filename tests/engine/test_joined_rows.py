@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.device import mx
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from engine.capture import CapturePlan
 from engine.codec import encode
 from engine.config import EngineConfig
 from engine.events import Attention, RequestFinished, StepFinished
+from engine.joined import Joined
 from engine.models.info import LoadedModel
 from tests.engine.test_batching import Bench
 
@@ -89,3 +92,16 @@ def test_a_frame_beside_one_that_is_not_whole_is_a_copy(
     arrays = [frame.data for frame in frames]
     assert all(isinstance(array, np.ndarray) for array in arrays)
     assert all(array.base is None or array.base.nbytes == array.nbytes for array in map(np.asarray, arrays))
+
+
+@pytest.mark.parametrize(
+    ("keys", "framed"),
+    [([41] * 8, True), ([41, *[17] * 7], False), ([41, *[18] * 7], True), ([41] * 7, False)],
+    ids=str,
+)
+def test_no_frame_holds_memory_that_is_mostly_nobodys(keys: list[int], framed: bool) -> None:
+    """Of a short row beside a long one the kernel reads as many keys, and hides them. The last of these has no frame."""
+    joined = Joined([mx.zeros((8, 4, 1, 41)) for _ in range(3)])
+    for row, count in enumerate(keys):
+        joined.keep(row, count)
+    assert joined.framed is framed
