@@ -100,7 +100,7 @@ def test_a_frame_beside_one_that_is_not_whole_is_a_copy(
     ids=str,
 )
 def test_no_frame_holds_memory_that_is_mostly_nobodys(keys: list[int], framed: bool) -> None:
-    """Of a short row beside a long one the kernel reads as many keys, and hides them. The last of these has no frame."""
+    """Of a short row beside a long one the kernel reads as many keys, and hides them. The last case lacks a frame."""
     joined = Joined([mx.zeros((8, 4, 1, 41)) for _ in range(3)])
     for row, count in enumerate(keys):
         joined.keep(row, count)
