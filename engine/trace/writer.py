@@ -175,7 +175,6 @@ class TraceWriter:
         self._sink.write(record, at, staged=staged, hurry=self.hurry)
         self._sink.write(b"".join(indexes), at + length)
         self.bytes_written = place  # of what is there whole: `abandon` cuts off the rest
-        del record
         self._stage.let_go()
         self._chunk = _Chunk()
         self._chunks += 1

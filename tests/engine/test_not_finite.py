@@ -13,6 +13,7 @@ from engine.device import mx
 import numpy as np
 import pytest
 
+from engine import joined
 from engine.attention import Softmax, attention_rows, probabilities
 from engine.capture import CapturePlan
 from engine.codec import encode, parse
@@ -90,6 +91,21 @@ def test_the_layer_where_it_began_is_named_and_shown(walk: MakeWalk) -> None:
     assert np.isnan(attention.data[3]).all()
     assert math.isnan(attention.row_sum_error)
     assert not [event for event in of(events, Residual) if event.position >= 14]  # it ended with its first chunk
+
+
+@pytest.mark.parametrize("apart_bytes", [1, 2**60], ids=["told where it lies", "put together"])
+def test_a_row_that_is_a_frame_as_it_is_shows_its_fault(
+    walk: MakeWalk, monkeypatch: pytest.MonkeyPatch, apart_bytes: int
+) -> None:
+    monkeypatch.setattr(joined, "APART_BYTES", apart_bytes)
+    events = list(walk(broken("attention", math.nan)).generate([5], max_tokens=4))
+    (finished,) = of(events, RequestFinished)
+    assert finished.reason == "error"
+    (attention,) = of(events, Attention)
+    assert np.isfinite(attention.data[:2]).all()
+    assert np.isnan(attention.data[2:]).all()
+    assert math.isnan(attention.row_sum_error)
+    assert math.isnan(of(events, StepFinished)[0].row_sum_error)
 
 
 def test_a_row_beyond_the_budget_shows_its_fault_too(walk: MakeWalk) -> None:
