@@ -10,7 +10,6 @@ from functools import partial
 
 from engine.bench.contestants import TurningEngine, run_streams
 from engine.bench.figures import take_turns
-from engine.bench.in_turn import LEVELS as JUDGED
 from engine.bench.in_turn import seconds_in_turn
 from engine.bench.prompts import passage, story
 from engine.capture import CapturePlan, Level
@@ -35,14 +34,14 @@ MOST_AFTER_LONG = BLOCK - 1
 would lie where the next contestant's keys would have to go on, and every other one would have its keys in two places,
 which takes half as long again."""
 
-WHOLE_EVERY = 4
-"""Rounds, of which levels that have a bar generate whole answers in one: no bar is held against those."""
-
-UNJUDGED_EVERY = 8
-"""Likewise of what has none, which takes longer than all others."""
+WHOLE_EVERY = 8
+"""Rounds, of which everybody generates whole answers in one: no bar is held against those."""
 
 IN_TURN = 147
-"""Tokens of an answer in which levels take turns: twelve of each, in all orders twice. After a long prompt six."""
+"""Tokens of an answer in which levels take turns: twenty-four of each, in all orders four times."""
+
+IN_TURN_AFTER_LONG = 75
+"""Likewise after a long prompt: half as many, and no more than `MOST_AFTER_LONG`."""
 
 CONFIG = EngineConfig(kv_memory=2**30, block_size=BLOCK)
 """Of the engine that is measured: 8 prompts of 2,000 tokens of the built-in model take 0.75 GB."""
@@ -182,8 +181,7 @@ class CaptureBench:
             yield
             turns: dict[str, Callable[[int], Sample]] = {level: partial(self._ours, prompts, level) for level in LEVELS}
             turns |= {name: partial(self._theirs, prompts, peer) for name, peer in self.peers.items()}
-            every = {name: WHOLE_EVERY if name in JUDGED else UNJUDGED_EVERY for name in turns}
-            for samples in take_turns(turns, rounds, seconds, every=every):
+            for samples in take_turns(turns, rounds, seconds, every=dict.fromkeys(turns, WHOLE_EVERY)):
                 self.rounds.append(samples)
                 self.turns.append(self._in_turn(prompts, len(self.turns)))
                 yield
@@ -238,7 +236,7 @@ class CaptureBench:
 
     def _in_turn(self, prompts: list[list[int]], number: int) -> dict[str, float]:
         self._settle()
-        tokens = IN_TURN if self.shape.context == SHORT else min(IN_TURN, MOST_AFTER_LONG)
+        tokens = IN_TURN if self.shape.context == SHORT else IN_TURN_AFTER_LONG
         seconds, ids = seconds_in_turn(self.engine, prompts, tokens, number)
         self._must_agree(ids, "levels in turn")
         return seconds
