@@ -15,10 +15,12 @@ from engine.device import mx, works_while_submitting
 
 import numpy as np
 
-from engine.capture_schedule import Visible
+from engine.capture import CapturePlan
+from engine.capture_schedule import CaptureSchedule, Visible
 from engine.captured import Captured
 from engine.config import EngineConfig
 from engine.distribution import Distribution
+from engine.errors import RequestError
 from engine.events import (
     FinishReason,
     RequestFinished,
@@ -79,6 +81,7 @@ class EngineCore:
         """What looking at a step left to do on the engine thread."""
         self._beside = ThreadPoolExecutor(1, "tokenwalk-beside")
         self._emit, self._now_ns = emit, now_ns
+        self._must_suit(config.capture_default)
 
     @property
     def has_work(self) -> bool:
@@ -160,6 +163,14 @@ class EngineCore:
         self._in_flight.start(self._beside)
         if before is not None:
             self._take_in(before)
+
+    def _must_suit(self, plan: CapturePlan) -> None:
+        """Raise RequestError for another model's default plan: every request that names none would be refused."""
+        try:
+            CaptureSchedule.checked(plan, self.visible, prompt_tokens=1, max_tokens=1, refuse=False)
+        except RequestError as error:
+            self.close()
+            raise RequestError(f"the default capture plan is for another model: {error}", param=error.param) from None
 
     # --- stages of a step ---------------------------------------------------------------------------------------------
 

@@ -38,10 +38,10 @@ WHOLE_EVERY = 8
 """Rounds, of which everybody generates whole answers in one: no bar is held against those."""
 
 IN_TURN = 147
-"""Tokens of an answer in which levels take turns: twenty-four of each, in all orders four times."""
+"""Tokens of an answer in which levels take turns: twelve turns of each, in all orders twice."""
 
 IN_TURN_AFTER_LONG = 75
-"""Likewise after a long prompt: half as many, and no more than `MOST_AFTER_LONG`."""
+"""Likewise after a long prompt: half as many turns, and no more tokens than `MOST_AFTER_LONG`."""
 
 CONFIG = EngineConfig(kv_memory=2**30, block_size=BLOCK)
 """Of the engine that is measured: 8 prompts of 2,000 tokens of the built-in model take 0.75 GB."""

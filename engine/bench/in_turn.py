@@ -20,14 +20,17 @@ LEVELS: tuple[Level, ...] = ("off", "light", "follow")
 BEGINNING = 3
 """Tokens before the first turn, while prompts are looked at."""
 
-TURN = 2
+TURN = 4
 """Tokens of a turn, where the answer has room for one of each level. The shorter, the less a machine's own speed
-changes from one turn to the next: of the step times of 72 recorded rounds, turns of 4 would have told what light costs
-with 1.4 times the error, and what follow costs with 1.1 times."""
+changes from one turn to the next: with turns of 8 the error is half as large again."""
 
 SETTLE = 1
 """Tokens at the beginning of a turn that are not counted: a step is looked at, told and recorded while the next one
 runs. Two or three gave the same costs, and fewer tokens to tell them by."""
+
+END = 1
+"""Tokens at its end that are not counted: one is told when the next one's pass has been built, which takes a watched
+one longer, and that is another level's."""
 
 
 def seconds_in_turn(
@@ -70,5 +73,5 @@ def turns_of(tokens: int, number: int) -> list[tuple[Level, bool]]:
     turns: list[tuple[Level, bool]] = [(chosen[0][0], False)] * BEGINNING
     for order in chosen:
         for level in order:
-            turns += [(level, index >= SETTLE) for index in range(each)]
+            turns += [(level, SETTLE <= index < each - END) for index in range(each)]
     return turns[:tokens]

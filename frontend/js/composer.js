@@ -97,7 +97,7 @@ class Composer {
     this.stop.hidden = running === null;
     this.again.hidden = closed !== null || this.prompt.value !== "" || askedIn(selectedRequest(state)) === null;
     const before = this.history.sent.length > 0 || (state.liveRun?.requests.size ?? 0) > 0;
-    this.prompt.placeholder = closed !== null ? "" : `Ask the model something…\nCtrl or ⌘ and Enter sends${before ? "\n↑ brings back what was asked before" : ""}`;
+    this.prompt.placeholder = closed !== null ? "" : `Ask the model something…\nCtrl or ⌘ and Enter sends${before ? "\n↑ brings back the last one" : ""}`;
     if (closed !== null) {
       this.asked = "";
       setText(this.cost, closed);

@@ -89,7 +89,7 @@ class Ribbon {
     this.steps = [step(-1, "Token before", "←"), step(1, "Next token", "→")];
     fill(
       root,
-      h("div", { class: "controls" }, this.modes, this.key, h("p", { class: "legend" }, this.legend, " ", this.about)),
+      h("div", { class: "controls" }, this.modes, this.key, h("p", { class: "legend" }, this.legend, this.about)),
       this.scroller,
       h("div", { class: "where" }, h("p", { class: "titled" }, this.place, about("ribbon")), h("div", { class: "steps" }, saveButton(this.store, () => this.saves()), this.steps)),
     );
@@ -247,6 +247,7 @@ class Ribbon {
     this.colouring = this.record ? colouringOf(this.mode, this.record, this.store.state) : null;
     const legend = this.colouring?.legend ?? "";
     setText(this.legend, legend);
+    this.legend.title = legend; // of a long one the page has room for the beginning
     this.about.hidden = legend === "";
     const ends = this.colouring?.ends ?? null;
     this.key.hidden = ends === null && this.mode !== "role";

@@ -19,7 +19,7 @@ from engine.bench.contestants import TurningEngine, recording_engine, run_stream
 from engine.bench.eager import EagerPeer, missing
 from engine.bench.figures import Streams, figure, take_turns
 from engine.bench.folder import peer_folder
-from engine.bench.in_turn import SETTLE, seconds_in_turn, turns_of
+from engine.bench.in_turn import END, SETTLE, seconds_in_turn, turns_of
 from engine.bench.one_stream import Race, Sample
 from engine.bench.prompts import passage, story
 from engine.capture import CapturePlan
@@ -164,6 +164,9 @@ def test_levels_take_turns_as_often_as_each_other(tokens: int) -> None:
             # A step whose successors are at another level would have its arrays told while those run.
             before = [of for of, _ in turns[max(0, index - SETTLE) : index]]
             assert not counts or before == [level] * SETTLE
+            # It is told when the next one has been built, which takes a watched pass longer.
+            after = [of for of, _ in turns[index + 1 : index + 1 + END]]
+            assert not counts or after == [level] * END
         orders.add(tuple(dict.fromkeys(level for level, _ in turns)))
     assert len(orders) > 1
 

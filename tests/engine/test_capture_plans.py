@@ -17,7 +17,7 @@ from engine.events import Absent, Attention, AttentionSummary, Event, Lens, Resi
 from engine.models import LoadedModel
 from engine.request import SamplingParams
 from tests.engine.conftest import MakeWalk
-from tests.engine.test_batching import SMALL, Bench
+from tests.engine.test_batching import SMALL, Bench, alone
 
 PROMPT = "The quick brown fox jumps over the lazy dog. "
 TOKENS = len(PROMPT)
@@ -243,6 +243,17 @@ def test_a_plan_that_is_none_is_refused_and_the_field_named(walk: MakeWalk, plan
     with pytest.raises(RequestError, match="expected") as caught:
         list(walk().generate(PROMPT, max_tokens=1, capture=plan))
     assert caught.value.param == f"tokenwalk.capture.{field}"
+
+
+@pytest.mark.parametrize("plan", [{"layers": [30]}, {"heads": [[0, 5]]}])
+def test_a_default_plan_for_another_model_is_refused_before_anything_runs(
+    tiny: LoadedModel, plan: dict[str, Any]
+) -> None:
+    config = EngineConfig(slots=1, kv_memory=SMALL, capture_default=CapturePlan.parse(plan))
+    with pytest.raises(RequestError, match=r"another model.* expected .* of this model: 0 to 3") as caught:
+        Bench(tiny, config)
+    assert caught.value.param == f"tokenwalk.capture.{next(iter(plan))}"
+    assert len(alone(tiny, [1, 2, 3], 2)) == 2  # the model is as it was
 
 
 @pytest.mark.parametrize("plan", [{"max_bytes": 0}, {"max_bytes": 100}, {"max_bytes": 60_000, "over_budget": "refuse"}])
