@@ -54,6 +54,7 @@ def _live_entry(live: LiveRun) -> dict[str, Any]:
         "modified": None,
         "bundled": False,
         "live": True,
+        "recording": live.recorder is not None and live.recorder.failure is None,
         "model": (header.get("model") or {}).get("name"),
         "started_at": header.get("started_at"),
         "complete": False,

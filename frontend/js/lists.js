@@ -131,7 +131,8 @@ function inOrder(traces) {
 function traceEntry(trace, state, open) {
   const current = state.run?.name === trace.name;
   const size = trace.bytes ?? trace.size_bytes ?? trace.size;
-  const kind = trace.live ? "live, being recorded" : trace.bundled ? "sample" : "recorded";
+  const live = trace.recording ? "live, being recorded" : trace.error ? "live, recording has stopped" : "live, not recorded";
+  const kind = trace.live ? live : trace.bundled ? "sample" : "recorded";
   const loading = state.loading?.name === trace.name ? "reading…" : kind;
   const what = [loading, typeof size === "number" && size > 0 && !trace.live ? bytes(size) : "", trace.complete === false && !trace.live ? "cut off" : ""].filter(Boolean).join(" · ");
   const button = h(

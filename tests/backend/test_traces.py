@@ -64,6 +64,8 @@ def test_a_recording_that_is_deleted_goes_on_in_memory(server: Running) -> None:
     assert kinds.count("request.finished") == 2
     assert server.http.get(f"/v1/requests/{request}/trace").status_code == 200
     assert "was deleted" in server.http.get("/health").json()["recording_failure"]
+    (entry,) = [entry for entry in server.http.get("/v1/traces").json()["data"] if entry["live"]]
+    assert (entry["recording"], "was deleted" in entry["error"]) == (False, True)
     gone = server.http.get(f"/v1/traces/{server.live.name}")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
     assert server.http.get("/v1/traces").status_code == 200
@@ -103,6 +105,7 @@ def test_the_live_run_is_listed_and_read_while_it_is_written(shared: Running) ->
     (entry,) = [entry for entry in listing["data"] if entry["live"]]
     assert entry["name"] == "run"
     assert entry["model"] == "fake"
+    assert entry["recording"] is True
     assert entry["requests"] >= 1
     response = shared.http.get("/v1/traces/run/frames")
     assert response.headers["content-type"] == "application/vnd.tokenwalk.frames"
